@@ -1,0 +1,77 @@
+"""Arrays that others wrote, and compressed ones of our own: TensorStore decodes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from storax.arrays.read import Task, Wanted
+from storax.errors import Corrupt
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignArray:
+    """A source: one array that TensorStore reads."""
+
+    name: str
+    store: Any
+    where: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.store.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype(self.store.dtype.numpy_dtype)
+
+    def reads(self, wanted: Sequence[Wanted]) -> Iterator[Task]:
+        for box, memory in wanted:
+            if memory.size:
+                yield self._read(tuple(slice(p, q) for p, q in box), memory)
+
+    def _read(self, index: tuple[slice, ...], memory: np.ndarray) -> Task:
+        def run() -> None:
+            try:
+                memory[...] = self.store[index].read().result()
+            except ValueError as error:
+                raise Corrupt(f"{self.where}: {self.name}: {error}") from None
+
+        return run
+
+
+def open_arrays(directory: Path, names: Sequence[str], *, ocdbt: bool, zarr3: bool) -> list[ForeignArray]:
+    """Opens the arrays of some leaves, many at a time.
+
+    Raises:
+      Corrupt: names every leaf that has no readable array.
+    """
+    import tensorstore as ts
+
+    context = ts.Context({"cache_pool": {"total_bytes_limit": 100_000_000}})
+    futures = [
+        ts.open(_spec(directory, name, ocdbt, zarr3), open=True, read=True, context=context) for name in names
+    ]
+    found, lost = [], []
+    for name, future in zip(names, futures, strict=True):
+        try:
+            found.append(ForeignArray(name, future.result(), str(directory)))
+        except ValueError as error:
+            lost.append(f"  {name}: {error}")
+    if lost:
+        raise Corrupt(f"{directory}: these leaves have no array that can be read:\n" + "\n".join(lost))
+    return found
+
+
+def _spec(directory: Path, name: str, ocdbt: bool, zarr3: bool) -> dict[str, Any]:
+    base = {"driver": "file", "path": f"{directory}/"}
+    kvstore: dict[str, Any] = (
+        {"driver": "ocdbt", "base": base, "path": f"{name}/"}
+        if ocdbt
+        else {"driver": "file", "path": f"{directory}/{name}/"}
+    )
+    return {"driver": "zarr3" if zarr3 else "zarr", "kvstore": kvstore}

@@ -1,0 +1,132 @@
+"""Host memory onto devices, as arrays with exactly the wanted sharding."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Sharding, SingleDeviceSharding
+
+from storax.plan import boxes
+from storax.plan.boxes import Box
+
+# JAX on a CPU takes memory so aligned as it is; other memory it copies.
+_ALIGNMENT = 64
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Uninitialised memory that JAX can take over without a copy."""
+    nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    raw = np.empty(nbytes + _ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    return raw[start : start + nbytes].view(dtype).reshape(shape)
+
+
+def local_boxes(shape: tuple[int, ...], sharding: Sharding | None) -> list[Box]:
+    """The different boxes that the devices of this process hold; all of the array for no sharding."""
+    if sharding is None:
+        return [boxes.whole(shape)]
+    held = sharding.addressable_devices_indices_map(shape).values()
+    return list(dict.fromkeys(boxes.from_index(index or (), shape) for index in held))
+
+
+def place(parts: Mapping[Box, np.ndarray], shape: tuple[int, ...], sharding: Sharding | None) -> jax.Array:
+    """An array from the boxes of ``local_boxes``.
+
+    Args:
+      parts: memory that nobody else uses; JAX may take it over.
+      shape: of the whole array.
+      sharding: where it goes; None is the default device, not committed to it, like a new array.
+    """
+    with _wide(next(iter(parts.values())).dtype):
+        if sharding is None:
+            return jax.device_put(parts[boxes.whole(shape)])
+        if isinstance(sharding, SingleDeviceSharding):
+            return jax.device_put(parts[boxes.whole(shape)], sharding)
+        shards = [
+            jax.device_put(
+                parts[boxes.from_index(index or (), shape)],
+                SingleDeviceSharding(device, memory_kind=sharding.memory_kind),
+            )
+            for device, index in sharding.addressable_devices_indices_map(shape).items()
+        ]
+        return jax.make_array_from_single_device_arrays(shape, sharding, shards)
+
+
+@contextlib.contextmanager
+def _wide(dtype: np.dtype) -> Iterator[None]:
+    """64-bit values keep their width even where JAX is set to 32 bits: they were saved as such."""
+    if dtype.itemsize < 8 or jax.config.jax_enable_x64:
+        yield
+        return
+    with jax.enable_x64(True):
+        yield
+
+
+def wrap_key_data(data: jax.Array, prng: str) -> jax.Array:
+    """Typed PRNG keys from their data, with its sharding."""
+    return jax.random.wrap_key_data(data, impl=prng)
+
+
+def sharding_document(sharding: Any) -> dict[str, Any] | None:
+    """A sharding as the ``_sharding`` document holds it; None for kinds that it cannot hold."""
+    if isinstance(sharding, SingleDeviceSharding):
+        return {"sharding_type": "SingleDeviceSharding", "device_str": str(next(iter(sharding.device_set)))}
+    if not isinstance(sharding, jax.sharding.NamedSharding) or not isinstance(
+        sharding.mesh, jax.sharding.Mesh
+    ):
+        return None
+    spec = [list(part) if isinstance(part, tuple) else part for part in sharding.spec]
+    if not all(part is None or isinstance(part, (str, list)) for part in spec):
+        return None
+    devices = np.vectorize(lambda d: {"id": d.id}, otypes=[object])(sharding.mesh.devices)
+    document: dict[str, Any] = {
+        "sharding_type": "NamedSharding",
+        "shape": list(sharding.mesh.devices.shape),
+        "axis_names": list(sharding.mesh.axis_names),
+        "axis_types": [f"AxisType.{kind.name}" for kind in sharding.mesh.axis_types],
+        "partition_spec": spec,
+        "device_mesh": {"mesh": devices.tolist()},
+    }
+    default = next(iter(sharding.device_set)).default_memory().kind
+    if sharding.memory_kind not in (None, default):
+        document["memory_kind"] = sharding.memory_kind
+    return document
+
+
+def sharding_of(document: Mapping[str, Any]) -> Sharding | None:
+    """The sharding that a document describes, or None if the devices here cannot hold it."""
+    try:
+        if document["sharding_type"] == "SingleDeviceSharding":
+            return _single_device(str(document["device_str"]))
+        if document["sharding_type"] != "NamedSharding":
+            return None
+        by_id = {device.id: device for device in jax.devices()}
+        ids = np.array(document["device_mesh"]["mesh"], dtype=object)
+        devices = np.vectorize(lambda d: by_id[d["id"]], otypes=[object])(ids)
+        kinds = [getattr(jax.sharding.AxisType, t.split(".")[-1]) for t in document.get("axis_types") or ()]
+        mesh = jax.sharding.Mesh(
+            devices.reshape(document["shape"]),
+            tuple(document["axis_names"]),
+            axis_types=tuple(kinds) or None,
+        )
+        spec = [tuple(part) if isinstance(part, list) else part for part in document["partition_spec"]]
+        kind = document.get("memory_kind")
+        return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec), memory_kind=kind)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None  # other devices, or a document of another program: the caller decides what then
+
+
+def _single_device(text: str) -> Sharding | None:
+    # Older releases of JAX called the CPU's devices TFRT_CPU_0, TFRT_CPU_1, …
+    text = text.replace("TFRT_CPU_", "cpu:")
+    found = next((device for device in jax.local_devices() if str(device) == text), None)
+    return None if found is None else SingleDeviceSharding(found)
+
+
+def default_device() -> jax.Device:
+    """Where arrays go that nobody placed."""
+    return jax.config.jax_default_device or jax.local_devices()[0]

@@ -1,0 +1,101 @@
+"""Values of leaves to host memory: the only part of a save during which the caller waits.
+
+What must be copied is copied: device memory, and numpy arrays, which anybody may change. What
+can be held is held: a ``jax.Array`` on the CPU is immutable, and numpy views of its memory keep
+that alive through ``delete`` and through donation (JAX then copies instead of reusing it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from storax.plan import boxes
+from storax.plan.boxes import Box
+from storax.plan.chunks import chunk_shape
+from storax.plan.ownership import owners
+from storax.tree.dtypes import dtype_name, little_endian, on_disk
+from storax.tree.leaves import Leaf
+
+
+@dataclass(frozen=True, slots=True)
+class StagedArray:
+    """One array in host memory, as the pieces that this process writes.
+
+    Attributes:
+      shape: on disk; of PRNG keys that of their data.
+      dtype: on disk.
+      parts: the boxes and, for each, an array of the dtype on disk.
+    """
+
+    leaf: Leaf
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    chunk_shape: tuple[int, ...]
+    parts: tuple[tuple[Box, np.ndarray], ...]
+
+
+def start_copies(values: Sequence[Any]) -> None:
+    """Starts the copies from all devices to the host, so that they overlap."""
+    for value in values:
+        if isinstance(value, jax.Array) and not _on_cpu(value):
+            for shard in _owned_shards(value):
+                shard.copy_to_host_async()
+
+
+def stage(leaf: Leaf, value: Any, *, hold: bool) -> StagedArray:
+    """Brings the values of one leaf to host memory.
+
+    Args:
+      leaf: the leaf.
+      value: an array, or what ``np.asarray`` takes. Typed PRNG keys come as their data.
+      hold: whether numpy memory may be used as it is, since the caller waits until it is written.
+    """
+    if isinstance(value, jax.Array):
+        return _stage_sharded(leaf, value)
+    host = np.asarray(value)
+    stored = on_disk(host.dtype)
+    if dtype_name(stored) == dtype_name(host.dtype):
+        host = host.astype(little_endian(host.dtype), order="C", copy=not hold)
+    else:
+        host = np.array(host, order="C", copy=None if hold else True).view(stored)
+    return StagedArray(
+        leaf,
+        host.shape,
+        host.dtype,
+        chunk_shape(host.shape, host.shape, host.dtype.itemsize),
+        ((boxes.whole(host.shape), host),) if host.size else (),
+    )
+
+
+def _stage_sharded(leaf: Leaf, value: jax.Array) -> StagedArray:
+    dtype = on_disk(np.dtype(value.dtype))
+    shard_shape = value.sharding.shard_shape(value.shape)
+    parts = (
+        tuple((box, np.asarray(data).view(dtype)) for box, data in _owned(value).items())
+        if value.size
+        else ()
+    )
+    return StagedArray(leaf, value.shape, dtype, chunk_shape(value.shape, shard_shape, dtype.itemsize), parts)
+
+
+def _owned_shards(value: jax.Array) -> list[jax.Array]:
+    return list(_owned(value).values())
+
+
+def _owned(value: jax.Array) -> dict[Box, jax.Array]:
+    """The boxes that this process writes, each with the one copy of it that is written."""
+    if len(value.sharding.device_set) == 1:
+        return {boxes.whole(value.shape): value}
+    shards = {shard.device.id: shard for shard in value.addressable_shards}
+    held = {i: boxes.from_index(shard.index, value.shape) for i, shard in shards.items()}
+    return {box: shards[device].data for box, device in owners(held).items()}
+
+
+def _on_cpu(value: jax.Array) -> bool:
+    device: Any = next(iter(value.sharding.device_set))
+    return bool(device.platform == "cpu")

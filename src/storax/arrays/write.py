@@ -1,0 +1,77 @@
+"""Staged arrays -> the values of a database: zarr metadata and chunks, without copying them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from storax.arrays import zarr
+from storax.arrays.staging import StagedArray
+from storax.ocdbt.writer import Value
+from storax.plan import boxes
+
+
+def values_of(arrays: Sequence[StagedArray], compression: str | None) -> list[Value]:
+    """What goes into the database for these arrays, in any order."""
+    return [value for array in arrays for value in _array_values(array, compression)]
+
+
+def _array_values(array: StagedArray, compression: str | None) -> Iterator[Value]:
+    name = array.leaf.name
+    text = zarr.encode(array.shape, array.chunk_shape, array.dtype, compression)
+    yield Value(f"{name}/{zarr.METADATA_KEY}".encode(), text, checksum=False)
+    for coordinates, chunk in _chunks(array):
+        key = f"{name}/{zarr.chunk_key(coordinates)}".encode()
+        if compression is None:
+            yield Value(key, as_bytes(chunk), checksum=True)
+        else:
+            yield Value(key, _compressed(chunk, compression), checksum=False)
+
+
+def _chunks(array: StagedArray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+    for box, data in array.parts:
+        for coordinates in boxes.cells(box, array.chunk_shape):
+            cell = boxes.cell_box(coordinates, array.chunk_shape)
+            part = boxes.intersect(cell, box)
+            if part is None:
+                continue
+            chunk = data[boxes.slices(part, box)]
+            if part != cell:
+                chunk = _padded(chunk, array.chunk_shape)
+            yield coordinates, chunk
+
+
+def _padded(chunk: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """A chunk at the upper edge of an array, as long as the others: zarr has no short chunks."""
+    padded = np.zeros(shape, chunk.dtype)
+    padded[tuple(slice(0, n) for n in chunk.shape)] = chunk
+    return padded
+
+
+def as_bytes(array: np.ndarray) -> memoryview:
+    """The memory of an array; a copy only if it is not one run."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _compressed(chunk: np.ndarray, compression: str) -> bytes:
+    """A chunk encoded by TensorStore, as the library has no compressor of its own."""
+    import tensorstore as ts
+
+    store = ts.open(
+        {
+            "driver": "zarr3",
+            "kvstore": {"driver": "memory"},
+            "metadata": {
+                "shape": chunk.shape,
+                "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk.shape}},
+                "data_type": chunk.dtype.name,
+                "codecs": zarr.codecs(chunk.dtype, compression),
+            },
+            "store_data_equal_to_fill_value": True,
+        },
+        create=True,
+        context=ts.Context(),
+    ).result()
+    store.write(chunk).result()
+    return bytes(store.kvstore.read(zarr.chunk_key((0,) * chunk.ndim)).result().value)

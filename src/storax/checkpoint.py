@@ -1,0 +1,256 @@
+"""An opened checkpoint: its items, of each tree the leaves, and where their arrays are. Reads no values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from storax.arrays.foreign import open_arrays
+from storax.arrays.read import Source, open_array
+from storax.errors import CheckpointNotFound, Corrupt, ItemNotFound
+from storax.ocdbt.index import Index
+from storax.ocdbt.wire import CompressedNode
+from storax.store import commit
+from storax.tree import documents
+from storax.tree.documents import TreeDocument
+from storax.tree.dtypes import dtype_name
+from storax.tree.leaves import Leaf
+
+_DATABASE = "manifest.ocdbt"
+# How Orbax v1 calls the item of a bare tree, then and now.
+_V1_NAMES = ("state", "pytree")
+
+
+@dataclass(frozen=True)
+class OpenCheckpoint:
+    """A committed checkpoint: its directory, its items by name, the step's document.
+
+    A tree straight in the directory is the one item called None.
+    """
+
+    directory: Path
+    items: Mapping[str, Path]
+    bare: bool
+    document: documents.StepDocument
+
+    @property
+    def only_tree(self) -> Path | None:
+        """The directory of the tree, if the checkpoint was saved as one tree without a name."""
+        if self.bare:
+            return self.directory
+        handlers = self.document.item_handlers
+        if len(self.items) == 1:
+            (name,) = self.items
+            is_v1 = isinstance(handlers, dict) and ".v1." in str(handlers.get(name))
+            if self.is_tree(name) and (name == "default" or (is_v1 and name in _V1_NAMES)):
+                return self.items[name]
+        return None
+
+    def is_tree(self, name: str) -> bool:
+        return _is_tree(self.items[name])
+
+    def item(self, name: str) -> Path:
+        """The directory of an item. Raises ``ItemNotFound``, naming those that there are."""
+        if name not in self.items:
+            raise ItemNotFound(
+                f"{self.directory} has no item {name!r}; it has {', '.join(self.items) or 'none'}."
+            )
+        return self.items[name]
+
+    def load_item(self, name: str, load_tree: Callable[[Path], Any]) -> Any:
+        """An item's value, by what its files are."""
+        directory = self.item(name)
+        return load_tree(directory) if _is_tree(directory) else load_json(directory)
+
+
+def load_json(directory: Path, file: str = documents.JSON_ITEM_DOCUMENT) -> Any:
+    """The value of a JSON item."""
+    path = directory / file
+    text = _read(path)
+    if text is None:
+        raise Corrupt(f"{directory} is neither a tree nor a JSON item: there is no {file}")
+    return documents.parse_json(text, str(path))
+
+
+def open_checkpoint(directory: Path) -> OpenCheckpoint:
+    """Finds out what is at a path.
+
+    Raises:
+      CheckpointNotFound: nothing, or nothing that is a checkpoint; says what is there instead.
+    """
+    if not commit.is_committed(directory):
+        raise CheckpointNotFound(_what_is_there(directory))
+    text = _read(directory / documents.STEP_DOCUMENT)
+    document = (
+        documents.StepDocument()
+        if text is None
+        else documents.StepDocument.parse(text, str(directory / documents.STEP_DOCUMENT))
+    )
+    if _is_tree(directory):
+        return OpenCheckpoint(directory, {}, True, document)
+    items = {path.name: path for path in sorted(directory.iterdir()) if _is_item(path)}
+    if not items:
+        raise CheckpointNotFound(_what_is_there(directory))
+    return OpenCheckpoint(directory, items, False, document)
+
+
+def _is_tree(directory: Path) -> bool:
+    return (directory / documents.TREE_DOCUMENT).is_file() or (directory / _DATABASE).is_file()
+
+
+def _is_item(path: Path) -> bool:
+    if not path.is_dir() or path.name == documents.METRICS_ITEM:
+        return False
+    return _is_tree(path) or (path / documents.JSON_ITEM_DOCUMENT).is_file()
+
+
+def _what_is_there(directory: Path) -> str:
+    if commit.is_draft(directory):
+        return f"{directory} is a draft that was never committed; it cannot be loaded."
+    if not directory.exists():
+        siblings = sorted(p.name for p in directory.parent.iterdir()) if directory.parent.is_dir() else []
+        drafts = [name for name in siblings if name.startswith(directory.name + commit.DRAFT_SUFFIX)]
+        if drafts:
+            return f"{directory} does not exist; a save of it was begun and not committed ({drafts[0]})."
+        there = f" In {directory.parent} there is: {', '.join(siblings[:10])}." if siblings else ""
+        return f"{directory} does not exist.{there}"
+    if not directory.is_dir():
+        return f"{directory} is a file, not a checkpoint."
+    steps = [path for path in sorted(directory.iterdir()) if path.is_dir() and path.name[-1:].isdigit()]
+    if steps:
+        return (
+            f"{directory} holds steps ({', '.join(p.name for p in steps[:10])}), it is not one checkpoint. "
+            f"Load one: load({str(steps[-1])!r}), or use CheckpointManager({str(directory)!r})."
+        )
+    return f"{directory} is not a checkpoint: it has neither {documents.TREE_DOCUMENT} nor items."
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+# --- one tree ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SavedLeaf:
+    """A saved leaf, complete, and the source of its values (None if a document has its value)."""
+
+    leaf: Leaf
+    source: Source | None
+
+
+class SavedTree:
+    """The documents of a tree, and its arrays opened as they are asked for."""
+
+    def __init__(self, directory: Path, document: TreeDocument) -> None:
+        self.directory = directory
+        self._document = document
+        self.tuples = document.tuples
+
+    @classmethod
+    def open(cls, directory: Path) -> SavedTree:
+        """Raises ``Corrupt`` if the tree's document is missing or wrong."""
+        path = directory / documents.TREE_DOCUMENT
+        text = _read(path)
+        if text is None:
+            raise Corrupt(f"{path} is missing: the names of the tree are in it.")
+        return cls(directory, TreeDocument.parse(text, str(path)))
+
+    def leaves(self, names: Collection[str] | None = None) -> list[SavedLeaf]:
+        """The leaves, complete. Those not among ``names`` are not opened, so their shapes stay unknown."""
+        every = self._document.leaves
+        opened = [leaf for leaf in every if not leaf.is_in_document and (names is None or leaf.name in names)]
+        sources = self._open_arrays(opened)
+        return [
+            SavedLeaf(self._complete(leaf, sources.get(leaf.name)), sources.get(leaf.name)) for leaf in every
+        ]
+
+    def _complete(self, leaf: Leaf, source: Source | None) -> Leaf:
+        if source is None:
+            return replace(leaf, value=self._string(leaf)) if leaf.value is not None else leaf
+        dtype = leaf.dtype or dtype_name(source.dtype)
+        kind = leaf.kind
+        if kind == "any":
+            kind = "bool" if dtype == "bool" else "int" if source.dtype.kind in "iu" else "float"
+        prng = self._prng.get(leaf.name) if kind == "jax.Array" else None
+        return replace(
+            leaf,
+            kind=kind,
+            shape=source.shape[:-1] if prng else source.shape,
+            dtype=f"key<{prng}>" if prng else dtype,
+            prng=prng,
+            sharding=self._shardings.get(leaf.name),
+            nbytes=source.dtype.itemsize * math.prod(source.shape),
+        )
+
+    def _string(self, leaf: Leaf) -> str | int:
+        if leaf.name not in self._strings:
+            raise Corrupt(f"{self.directory / documents.STRINGS_DOCUMENT} has no value for {leaf.name!r}")
+        text = self._strings[leaf.name]
+        try:
+            return int(text, 16) if leaf.kind == "int" else text
+        except ValueError:
+            raise Corrupt(
+                f"{self.directory / documents.STRINGS_DOCUMENT}: {leaf.name!r} is not a number"
+            ) from None
+
+    def _open_arrays(self, leaves: list[Leaf]) -> dict[str, Source]:
+        found: dict[str, Source] = {}
+        others = [leaf.name for leaf in leaves]
+        if self._index is not None:
+            others = []
+            for leaf in leaves:
+                source = open_array(self._index, leaf.name, str(self.directory))
+                if source is None:
+                    others.append(leaf.name)
+                else:
+                    found[leaf.name] = source
+        if others:
+            opened = open_arrays(self.directory, others, ocdbt=self._is_database, zarr3=self._document.zarr3)
+            found |= dict(zip(others, opened, strict=True))
+        return found
+
+    @cached_property
+    def _is_database(self) -> bool:
+        # Not what the document says: older releases of Orbax wrote that wrongly.
+        return (self.directory / _DATABASE).is_file()
+
+    @cached_property
+    def _index(self) -> Index | None:
+        """The index of the database, or None if only TensorStore can read it."""
+        if not (self._is_database and self._document.zarr3):
+            return None
+        try:
+            index = Index.open(self.directory)
+            next(iter(index.items()), None)  # the nodes, too, must be readable
+            return index
+        except CompressedNode:
+            return None
+
+    @cached_property
+    def _shardings(self) -> dict[str, dict[str, Any]]:
+        path = self.directory / documents.SHARDING_DOCUMENT
+        text = _read(path)
+        return {} if text is None else documents.parse_shardings(text, str(path))
+
+    @cached_property
+    def _strings(self) -> dict[str, str]:
+        path = self.directory / documents.STRINGS_DOCUMENT
+        text = _read(path)
+        return {} if text is None else {k: str(v) for k, v in documents.parse_object(text, str(path)).items()}
+
+    @cached_property
+    def _prng(self) -> dict[str, str]:
+        directory = self.directory / documents.ARRAY_DOCUMENTS
+        found: dict[str, str] = {}
+        for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+            found |= documents.parse_array_document(path.read_bytes(), str(path))
+        return found

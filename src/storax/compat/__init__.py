@@ -1,0 +1,1 @@
+"""Orbax-shaped doors onto the rooms of storax, and nothing else."""

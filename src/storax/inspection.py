@@ -1,0 +1,132 @@
+"""What is in a checkpoint, without reading its values or touching a device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from storax import pytree
+from storax.checkpoint import OpenCheckpoint, SavedTree, load_json, open_checkpoint
+from storax.store.paths import resolve
+from storax.tree import documents
+
+
+@dataclass(frozen=True, slots=True)
+class LeafMetadata:
+    """One saved leaf.
+
+    Attributes:
+      name: the parts of its key path, joined with dots.
+      kind: what it was: ``jax.Array``, ``np.ndarray``, ``int``, ``str``, …
+      shape: of arrays and numbers, otherwise None.
+      dtype: its name; ``key<impl>`` for typed PRNG keys.
+      sharding: as saved, a JSON object; None if it had none.
+      nbytes: bytes of its values.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int, ...] | None
+    dtype: str | None
+    sharding: Mapping[str, Any] | None
+    nbytes: int
+
+    def __str__(self) -> str:
+        shape = "" if self.shape is None else f"[{','.join(map(str, self.shape))}]"
+        return f"{self.dtype or self.kind}{shape}"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointMetadata:
+    """A whole checkpoint.
+
+    Attributes:
+      path: its directory.
+      item_metadata: the tree of ``LeafMetadata``; of a checkpoint with named items a dict of such
+        trees, with None for items that are JSON.
+      custom_metadata: what the user saved beside it.
+      metrics: of a manager's step.
+      init_timestamp_nsecs, commit_timestamp_nsecs: when the save began and ended, since 1970.
+      nbytes: bytes of all values.
+    """
+
+    path: Path
+    item_metadata: Any
+    custom_metadata: Mapping[str, Any]
+    metrics: Mapping[str, Any] | None
+    init_timestamp_nsecs: int | None
+    commit_timestamp_nsecs: int | None
+    nbytes: int
+
+
+def metadata(path: str | os.PathLike[str]) -> CheckpointMetadata:
+    """Shapes, dtypes, shardings, bytes and custom metadata of a checkpoint. Touches no device.
+
+    Args:
+      path: as for ``load``.
+
+    Raises:
+      CheckpointNotFound: nothing committed is there.
+      Corrupt: a document or the database's index is wrong.
+
+    Example:
+      >>> import storax, tempfile, numpy as np
+      >>> where = tempfile.mkdtemp() + "/a"
+      >>> storax.save(where, {"w": np.zeros((2, 3))}, custom_metadata={"run": "x"})
+      >>> found = storax.metadata(where)
+      >>> str(found.item_metadata["w"]), found.nbytes, found.custom_metadata
+      ('float64[2,3]', 48, {'run': 'x'})
+    """
+    checkpoint = open_checkpoint(resolve(path))
+    found, nbytes = _items(checkpoint)
+    return CheckpointMetadata(
+        checkpoint.directory,
+        found,
+        checkpoint.document.custom,
+        read_metrics(checkpoint.directory),
+        checkpoint.document.init_ns,
+        checkpoint.document.commit_ns,
+        nbytes,
+    )
+
+
+def _items(checkpoint: OpenCheckpoint) -> tuple[Any, int]:
+    if (tree := checkpoint.only_tree) is not None:
+        return tree_metadata(tree)
+    items: dict[str, Any] = {}
+    total = 0
+    for name, directory in checkpoint.items.items():
+        items[name] = None
+        if checkpoint.is_tree(name):
+            items[name], nbytes = tree_metadata(directory)
+            total += nbytes
+    return items, total
+
+
+def tree_metadata(directory: Path) -> tuple[Any, int]:
+    """The tree of ``LeafMetadata`` of one item, and the bytes of its values."""
+    saved = SavedTree.open(directory)
+    leaves = [found.leaf for found in saved.leaves()]
+    tree = pytree.unflatten(
+        [
+            (
+                leaf.path,
+                LeafMetadata(leaf.name, leaf.kind, leaf.shape, leaf.dtype, leaf.sharding, leaf.nbytes),
+            )
+            for leaf in leaves
+        ],
+        saved.tuples,
+    )
+    return tree, sum(leaf.nbytes for leaf in leaves)
+
+
+def read_metrics(directory: Path) -> dict[str, Any] | None:
+    """The metrics that a manager saved with a step, or None."""
+    item = directory / documents.METRICS_ITEM
+    if not (item / documents.METRICS_DOCUMENT).is_file():
+        return None
+    value = load_json(item, documents.METRICS_DOCUMENT)
+    return value if isinstance(value, dict) else None

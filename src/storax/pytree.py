@@ -1,0 +1,273 @@
+"""Pytrees <-> named leaves: the one door to ``jax.tree_util``."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import tree_util
+
+from storax.arrays.place import sharding_document
+from storax.errors import UnsupportedLeaf
+from storax.tree.documents import PRNG_WIDTHS
+from storax.tree.dtypes import dtype_name, is_storable
+from storax.tree.leaves import Leaf
+from storax.tree.names import Key, KeyPath, check_distinct, display, leaf_name, path_text
+
+_SCALARS = {bool: "bool", int: "int", float: "float", complex: "complex"}
+_SCALAR_DTYPES = {"bool": "bool", "int": "int64", "float": "float64", "complex": "complex128"}
+_EMPTY_KINDS = {list: "list", tuple: "tuple"}
+_INT64 = range(-(1 << 63), 1 << 63)
+_SPECIAL_DTYPES = "arrays hold numbers and booleans; save strings, dates and records as lists, or as numbers (.view(np.int64))"
+
+
+def flatten(tree: Any) -> tuple[list[tuple[KeyPath, Any]], Any]:
+    """A tree as (key path, value) pairs and its structure. None and empty containers are leaves.
+
+    Raises:
+      UnsupportedLeaf: for keys that no name can hold.
+    """
+    try:
+        pairs, structure = tree_util.tree_flatten_with_path(tree, is_leaf=_is_leaf)
+    except (TypeError, ValueError) as error:
+        raise UnsupportedLeaf(f"the tree cannot be flattened: {error}") from error
+    problems: list[str] = []
+    named = [(_key_path(path, problems), value) for path, value in pairs]
+    if problems:
+        raise UnsupportedLeaf("these keys cannot be saved:\n  " + "\n  ".join(dict.fromkeys(problems)))
+    return named, structure
+
+
+def _is_leaf(node: Any) -> bool:
+    return node is None or node is ... or _is_empty(node)
+
+
+def _is_empty(node: Any) -> bool:
+    """Whether a node is a container without children."""
+    if isinstance(node, (dict, list, tuple, Mapping)):
+        return len(node) == 0
+    if isinstance(node, (jax.Array, np.ndarray, np.generic, str, bytes, int, float, complex)):
+        return False
+    level = tree_util.default_registry.flatten_one_level(node)
+    return level is not None and not list(level[0])
+
+
+def _key_path(path: Sequence[Any], problems: list[str]) -> KeyPath:
+    keys = []
+    for entry in path:
+        match entry:
+            case tree_util.SequenceKey(idx=index):
+                keys.append(Key("index", index))
+            case tree_util.GetAttrKey(name=name):
+                keys.append(Key("key", name))
+            case tree_util.DictKey(key=value) | tree_util.FlattenedIndexKey(key=value):
+                keys.append(_dict_key(value, path, problems))
+            case _:
+                keys.append(_dict_key(str(entry), path, problems))
+    return tuple(keys)
+
+
+def _dict_key(value: Any, path: Sequence[Any], problems: list[str]) -> Key:
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return Key("key", int(value))
+    if type(value) is str and _is_unicode(value):
+        return Key("key", value)
+    problems.append(f"{tree_util.keystr(tuple(path))}: a key is {value!r}; keys are str or int")
+    return Key("key", repr(value))
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def tuples(tree_structure: Any, paths: Sequence[KeyPath]) -> frozenset[str]:
+    """The key paths, as text, of the nodes that are plain tuples and have children."""
+    found: set[str] = set()
+    remaining = iter(paths)
+
+    def visit(node: Any, depth: int) -> KeyPath | None:
+        data = node.node_data()
+        if data is None:
+            return next(remaining)
+        first = None
+        for child in node.children():
+            path = visit(child, depth + 1)
+            first = first or path
+        if first is not None and data[0] is tuple:
+            found.add(path_text(first[:depth]))
+        return first
+
+    visit(tree_structure, 0)
+    return frozenset(found)
+
+
+def describe(pairs: Sequence[tuple[KeyPath, Any]]) -> list[Leaf]:
+    """What each value of a tree to be saved is.
+
+    Raises:
+      UnsupportedLeaf: lists every value that cannot be saved.
+      NameCollision: lists all leaves that would share a name.
+    """
+    leaves, problems = [], []
+    for path, value in pairs:
+        found = _describe(path, value)
+        if isinstance(found, Leaf):
+            leaves.append(found)
+        else:
+            problems.append(f"  {display(leaf_name(path))}: {found}")
+    if problems:
+        raise UnsupportedLeaf(
+            f"{len(problems)} of {len(pairs)} leaves cannot be saved:\n"
+            + "\n".join(problems)
+            + "\nA leaf is an array, a number, a str, bytes or None. Take the others out of the tree."
+        )
+    check_distinct(path for path, _ in pairs)
+    return leaves
+
+
+def _describe(path: KeyPath, value: Any) -> Leaf | str:
+    """A leaf, or why the value cannot be one."""
+    if value is None:
+        return Leaf(path, "None")
+    if isinstance(value, jax.Array):
+        return _describe_jax(path, value)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _describe_numpy(path, value)
+    if (kind := _SCALARS.get(type(value))) is not None:
+        if kind == "int" and value not in _INT64:
+            return Leaf(path, "int", value=value)
+        dtype = _SCALAR_DTYPES[kind]
+        return Leaf(path, kind, (), dtype, nbytes=np.dtype(dtype).itemsize)  # type: ignore[arg-type]
+    if type(value) is str:
+        return Leaf(path, "str", value=value, nbytes=len(value.encode(errors="surrogatepass")))
+    if type(value) is bytes:
+        return Leaf(path, "bytes", (len(value),), "uint8", nbytes=len(value))
+    if _is_empty(value):
+        return Leaf(path, _empty_kind(value))  # type: ignore[arg-type]
+    return f"a {type(value).__module__}.{type(value).__qualname__}"
+
+
+def _empty_kind(value: Any) -> str:
+    return _EMPTY_KINDS.get(type(value), "dict")
+
+
+def _describe_jax(path: KeyPath, value: jax.Array) -> Leaf | str:
+    if isinstance(value, jax.core.Tracer):
+        return "a tracer; save outside of jit, grad and vmap"
+    if value.is_deleted():
+        return "an array that was deleted or donated"
+    if not jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
+        dtype = np.dtype(value.dtype)
+        nbytes = value.size * dtype.itemsize
+        return Leaf(
+            path,
+            "jax.Array",
+            value.shape,
+            dtype_name(dtype),
+            sharding=sharding_document(value.sharding),
+            nbytes=nbytes,
+        )
+    if not jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return f"an array of {value.dtype}"
+    prng = str(jax.random.key_impl(value))
+    if prng not in PRNG_WIDTHS:
+        return f"PRNG keys of the implementation {prng!r}; known are {', '.join(PRNG_WIDTHS)}"
+    return Leaf(
+        path,
+        "jax.Array",
+        value.shape,
+        f"key<{prng}>",
+        prng=prng,
+        sharding=sharding_document(value.sharding),
+        nbytes=value.size * 4 * PRNG_WIDTHS[prng],
+    )
+
+
+def _describe_numpy(path: KeyPath, value: np.ndarray | np.generic) -> Leaf | str:
+    if isinstance(value, np.ndarray) and type(value) not in (np.ndarray, np.memmap):
+        return f"a {type(value).__module__}.{type(value).__qualname__}; pass np.asarray of it"
+    if not is_storable(value.dtype):
+        return f"a numpy array of dtype {value.dtype}; {_SPECIAL_DTYPES}"
+    return Leaf(
+        path,
+        "np.ndarray" if isinstance(value, np.ndarray) else "np.generic",
+        value.shape,
+        dtype_name(value.dtype),
+        byteorder=">" if value.dtype.str.startswith(">") else "<",
+        nbytes=value.nbytes,
+    )
+
+
+def array_of(leaf: Leaf, value: Any) -> Any:
+    """The array that goes into the database for a leaf: of keys their data, of bytes and numbers an array."""
+    if leaf.prng is not None:
+        return jax.random.key_data(value)
+    if leaf.kind == "bytes":
+        return np.frombuffer(value, np.uint8)
+    if leaf.kind in _SCALAR_DTYPES and not leaf.is_in_document:
+        return np.array(value, _SCALAR_DTYPES[leaf.kind])
+    return value
+
+
+def describe_target(path: KeyPath, value: Any) -> Leaf | str:
+    """A leaf of a target: what ``describe`` takes, and anything with a shape and a dtype."""
+    if isinstance(value, (jax.Array, np.ndarray, np.generic)) or not _is_abstract(value):
+        if isinstance(value, jax.Array) and value.is_deleted():
+            value = jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=value.sharding)
+        else:
+            return _describe(path, value)
+    kind = "any" if getattr(value, "sharding", None) is None else "jax.Array"
+    if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        prng = _impl(value.dtype)
+        return Leaf(path, "jax.Array", tuple(value.shape), f"key<{prng}>", prng=prng)
+    return Leaf(path, kind, tuple(value.shape), dtype_name(np.dtype(value.dtype)))  # type: ignore[arg-type]
+
+
+def _is_abstract(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+@functools.cache
+def _impl(dtype: Any) -> str:
+    """The PRNG implementation of a key dtype; JAX tells it only of arrays, so known ones are tried."""
+    for name in PRNG_WIDTHS:
+        if jax.eval_shape(functools.partial(jax.random.key, impl=name), 0).dtype == dtype:
+            return name
+    return str(dtype)
+
+
+def unflatten(leaves: Sequence[tuple[KeyPath, Any]], tuples: frozenset[str]) -> Any:
+    """The tree of plain dicts, lists and tuples that the key paths spell."""
+    if len(leaves) == 1 and not leaves[0][0]:
+        return leaves[0][1]
+    if not leaves:
+        return {}
+    root: dict[Key, Any] = {}
+    for path, value in leaves:
+        node = root
+        for key in path[:-1]:
+            node = node.setdefault(key, _Node())
+        node[path[-1]] = value
+    return _plain(root, (), tuples)
+
+
+class _Node(dict[Key, Any]):
+    """A container while a tree is being put together; leaves may be dicts too, but not of this class."""
+
+
+def _plain(node: Mapping[Key, Any], path: KeyPath, tuples: frozenset[str]) -> Any:
+    children = {
+        key: _plain(value, (*path, key), tuples) if isinstance(value, _Node) else value
+        for key, value in node.items()
+    }
+    if all(key.kind == "index" for key in children):
+        in_order = [children[key] for key in sorted(children, key=lambda k: int(k.value))]
+        return tuple(in_order) if path_text(path) in tuples else in_order
+    return {key.value: value for key, value in children.items()}

@@ -1,0 +1,1 @@
+"""Bytes under keys: files, the commit, and how many bytes may be in flight. Knows nothing of arrays."""

@@ -1,0 +1,231 @@
+"""Files and directories: the only door to the operating system's calls that change a disk.
+
+Every write of storax to a local file system is one of the functions below, and each
+turns an ``OSError`` into a ``StoreError`` that says what was being done, to what, and
+how many bytes were needed. Nothing here knows what a checkpoint is.
+
+Durability follows POSIX: a file's bytes are durable after ``fsync`` of the file, its
+*name* after ``fsync`` of its directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from storax.errors import StoreError
+
+Buffer = bytes | bytearray | memoryview
+
+# Linux refuses more buffers than this in one pwritev (UIO_MAXIOV).
+_MOST_BUFFERS = 1024
+
+
+@contextlib.contextmanager
+def _explain(doing: str, path: Path, need: int = 0) -> Iterator[None]:
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        raise StoreError.of(error, doing, path, _advice(error, path, need)) from error
+
+
+def _advice(error: OSError, path: Path, need: int) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        # Plain os.statvfs: this runs while something already failed, so it must not fail too.
+        try:
+            usage = os.statvfs(path.parent)
+            free = f"{usage.f_bavail * usage.f_frsize:,} bytes are free"
+        except OSError:
+            free = "how much is free could not be found out"
+        return f"It needs {need:,} bytes and {free}. Make room, or save to another disk."
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return f"Make the directory writable, or save to another one ({need:,} bytes are to be written)."
+    return ""
+
+
+def make_directory(path: Path) -> None:
+    """Creates one directory, whose parent must exist. Raises ``FileExistsError`` if it is there."""
+    try:
+        with _explain("creating the directory", path):
+            os.mkdir(path)
+    except StoreError as error:
+        if error.errno == errno.EEXIST:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        raise
+
+
+def make_directories(path: Path) -> None:
+    """Creates a directory and its missing parents, each durable before the next."""
+    missing = [p for p in (path, *path.parents) if not p.exists()]
+    for directory in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            make_directory(directory)
+        sync_directory(directory.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Makes the names in a directory durable."""
+    with _explain("syncing the directory", path):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def sync_tree(path: Path) -> None:
+    """Makes the names in a directory and in every directory below it durable, innermost first."""
+    for directory, _, _ in os.walk(path, topdown=False):
+        sync_directory(Path(directory))
+
+
+def write_file(path: Path, data: Buffer) -> None:
+    """Writes a whole new file, durably; its name is durable after its directory is synced."""
+    with new_file(path) as file:
+        file.write_at(0, [data])
+        file.sync()
+
+
+class NewFile:
+    """A file being written, at any offsets. Use ``new_file``."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+
+    def write_at(self, offset: int, buffers: Sequence[Buffer]) -> int:
+        """Writes buffers one after another from an offset on; returns how many bytes."""
+        rest = [memoryview(b).cast("B") for b in buffers if len(b)]
+        total = sum(b.nbytes for b in rest)
+        with _explain("writing", self._path, total):
+            while rest:
+                done = os.pwritev(self._fd, rest[:_MOST_BUFFERS], offset)
+                offset += done
+                while rest and done >= rest[0].nbytes:
+                    done -= rest.pop(0).nbytes
+                if done:
+                    rest[0] = rest[0][done:]
+        return total
+
+    def sync(self) -> None:
+        """Makes the bytes written so far durable."""
+        with _explain("syncing", self._path):
+            os.fsync(self._fd)
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[NewFile]:
+    """Creates a file that must not exist yet, open for writing."""
+    with _explain("creating", path):
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        yield NewFile(path, fd)
+    finally:
+        os.close(fd)
+
+
+def rename_to_new(source: Path, target: Path) -> None:
+    """Renames a directory to a name that nothing has (but an empty directory): atomic, replaces nothing.
+
+    Raises ``FileExistsError`` if the name is taken.
+    """
+    try:
+        with _explain("renaming", source):
+            os.rename(source, target)
+    except StoreError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise FileExistsError(error.errno, os.strerror(errno.EEXIST), str(target)) from None
+        raise
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Swaps two directories in one atomic step: at every instant both names exist.
+
+    Raises ``StoreError`` where the system or the file system has no such call.
+    """
+    with _explain("exchanging", one):
+        _exchange(os.fsencode(one), os.fsencode(other))
+
+
+def _exchange(one: bytes, other: bytes) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    at_cwd = -100
+    rename_exchange = 2
+    if sys.platform == "darwin" and hasattr(libc, "renamex_np"):
+        failed = libc.renamex_np(one, other, rename_exchange)  # RENAME_SWAP has the same value
+    elif hasattr(libc, "renameat2"):
+        failed = libc.renameat2(at_cwd, one, at_cwd, other, rename_exchange)
+    else:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    if failed:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def remove_tree(path: Path) -> None:
+    """Deletes a directory and all that is in it; fine if it is gone already."""
+    with _explain("deleting", path), contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(path)
+
+
+def lock_directory(path: Path) -> int | None:
+    """Takes an exclusive lock on a directory, held until ``unlock`` or until this process dies.
+
+    The lock belongs to the directory itself, so it survives a rename and leaves no file
+    behind. Returns its handle, or None if another live process holds it.
+
+    Raises:
+      StoreError: if the file system has no such locks.
+      FileNotFoundError: if the directory is gone.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StoreError.of(error, "opening", path) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    except OSError as error:
+        os.close(fd)
+        raise StoreError.of(error, "locking", path) from error
+    return fd
+
+
+def unlock(handle: int) -> None:
+    """Gives back a lock of ``lock_directory``."""
+    os.close(handle)
+
+
+def identity(path: Path) -> tuple[int, int]:
+    """What stays the same while a name means the same directory. Raises ``FileNotFoundError``."""
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
+def read_into(fd: int, buffers: Sequence[memoryview], offset: int) -> int:
+    """Fills buffers from a file, from an offset on; returns how many bytes there were."""
+    rest = list(buffers)
+    total = 0
+    while rest:
+        done = os.preadv(fd, rest[:_MOST_BUFFERS], offset + total)
+        if not done:
+            break
+        total += done
+        while rest and done >= rest[0].nbytes:
+            done -= rest.pop(0).nbytes
+        if done:
+            rest[0] = rest[0][done:]
+    return total

@@ -1,0 +1,96 @@
+"""Databases that real Orbax releases wrote: parsed rightly, or said to be compressed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.ocdbt import judge
+
+from storax.ocdbt.index import Index
+from storax.ocdbt.manifest import Manifest, decode_manifest
+from storax.ocdbt.wire import CompressedNode
+
+FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures" / "orbax"
+DATABASES = sorted(path.parent for path in FIXTURES.rglob("manifest.ocdbt"))
+
+
+def as_dumped(manifest: Manifest) -> dict[str, Any]:
+    """What ``ts.ocdbt.dump`` prints of a manifest."""
+    config = manifest.config
+    level = config.zstd_level
+    compression = None if level is None else {"id": "zstd", **({"level": level} if level else {})}
+    versions = []
+    for version in manifest.versions:
+        root = version.root
+        counted = root.statistics if root else None
+        shown: dict[str, Any] = {
+            "statistics": {
+                "num_keys": counted.keys if counted else 0,
+                "num_tree_bytes": counted.tree_bytes if counted else 0,
+                "num_indirect_value_bytes": counted.indirect_bytes if counted else 0,
+            }
+        }
+        if root:
+            shown["location"] = f"btreenode:{root.file.base}:{root.file.name}:{root.offset}:{root.length}"
+        versions.append(
+            {
+                "generation_number": version.generation,
+                "root_height": version.root_height,
+                "commit_time": version.commit_time,
+                "root": shown,
+            }
+        )
+    return {
+        "config": {
+            "uuid": config.uuid.hex(),
+            "max_inline_value_bytes": config.max_inline_value_bytes,
+            "max_decoded_node_bytes": config.max_decoded_node_bytes,
+            "version_tree_arity_log2": config.version_tree_arity_log2,
+            "compression": compression,
+        },
+        "versions": versions,
+    }
+
+
+@pytest.mark.skipif(not DATABASES, reason="the fixtures are not here")
+@pytest.mark.parametrize("source", DATABASES, ids=lambda p: str(p.relative_to(FIXTURES)))
+def test_a_database_of_orbax(source: Path, tmp_path: Path) -> None:
+    # A copy, since TensorStore may want to lock or write where it reads.
+    directory = tmp_path / "db"
+    shutil.copytree(source, directory)
+    dumped = judge.dump(directory)
+    try:
+        manifest = decode_manifest((directory / "manifest.ocdbt").read_bytes(), "manifest")
+    except CompressedNode:
+        assert dumped["config"]["compression"]["id"] == "zstd"
+        return
+    dumped.pop("version_tree_nodes")
+    assert as_dumped(manifest) == dumped
+    try:
+        assert judge.read_ours(directory) == judge.read_all(directory)
+        assert [k for k, _ in Index.open(directory).items()] == sorted(judge.read_all(directory))
+    except CompressedNode:
+        assert dumped["config"]["compression"] is not None
+
+
+def test_a_manifest_with_many_versions(tmp_path: Path) -> None:
+    directory = tmp_path / "db"
+    for i in range(40):
+        judge.write_theirs(directory, {b"k%d" % i: b"v"})
+    manifest = decode_manifest((directory / "manifest.ocdbt").read_bytes(), "manifest")
+    dumped = judge.dump(directory)
+    older = dumped.pop("version_tree_nodes")
+    assert as_dumped(manifest) == dumped
+    assert [
+        {
+            "location": f"versionnode:{o.file.base}:{o.file.name}:{o.offset}:{o.length}",
+            "generation_number": o.generation,
+            "num_generations": o.generations,
+            "commit_time": o.commit_time,
+            "height": o.height,
+        }
+        for o in manifest.older
+    ] == older
