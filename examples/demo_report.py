@@ -92,8 +92,11 @@ def report(console: Console, undisturbed: Run, killed: Run) -> bool:
     result.add_row("loss of every step", str(STEPS), "", str(different_losses), verdict)
     console.print(result)
     if not newest_found:
-        console.print("[red]a restart did not go on from the newest checkpoint")
-    return all_equal and equal and newest_found
+        console.print("[red]A restart did not go on from the newest checkpoint.")
+    _, saving, deleting = killed.on_disk()
+    if saving or deleting:
+        console.print("[red]The last process did not clean up what the dead ones left behind.")
+    return all_equal and equal and newest_found and not saving and not deleting
 
 
 def plot(undisturbed: Run, killed: Run, path: Path) -> None:

@@ -236,7 +236,7 @@ class SavedTree:
             return None
 
     @cached_property
-    def _shardings(self) -> dict[str, dict[str, Any]]:
+    def _shardings(self) -> dict[str, str]:
         path = self.directory / documents.SHARDING_DOCUMENT
         text = _read(path)
         return {} if text is None else documents.parse_shardings(text, str(path))

@@ -114,13 +114,21 @@ def tree_metadata(directory: Path) -> tuple[Any, int]:
         [
             (
                 leaf.path,
-                LeafMetadata(leaf.name, leaf.kind, leaf.shape, leaf.dtype, leaf.sharding, leaf.nbytes),
+                LeafMetadata(
+                    leaf.name, leaf.kind, leaf.shape, leaf.dtype, _parsed(leaf.sharding), leaf.nbytes
+                ),
             )
             for leaf in leaves
         ],
         saved.tuples,
     )
     return tree, sum(leaf.nbytes for leaf in leaves)
+
+
+def _parsed(sharding: str | None) -> dict[str, Any] | None:
+    return (
+        None if sharding is None else documents.parse_object(sharding.encode(), documents.SHARDING_DOCUMENT)
+    )
 
 
 def read_metrics(directory: Path) -> dict[str, Any] | None:

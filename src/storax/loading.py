@@ -371,8 +371,8 @@ def _log_moved(landings: Sequence[_Landing], directory: Path) -> None:
         if landing.kind == "jax.Array"
         and landing.sharding is None
         and landing.original is None
-        and (document := landing.saved.leaf.sharding) is not None
-        and place.sharding_of(document) is None
+        and (text := landing.saved.leaf.sharding) is not None
+        and place.sharding_of(text) is None
     ]
     if moved:
         _log.warning(

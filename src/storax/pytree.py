@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import tree_util
 
-from storax.arrays.place import sharding_document
+from storax.arrays.place import sharding_text
 from storax.errors import UnsupportedLeaf
 from storax.tree.documents import PRNG_WIDTHS
 from storax.tree.dtypes import dtype_name, is_storable
-from storax.tree.leaves import Leaf
+from storax.tree.leaves import Kind, Leaf
 from storax.tree.names import Key, KeyPath, check_distinct, display, leaf_name, path_text
 
-_SCALARS = {bool: "bool", int: "int", float: "float", complex: "complex"}
+_SCALARS: dict[type, Kind] = {bool: "bool", int: "int", float: "float", complex: "complex"}
 _SCALAR_DTYPES = {"bool": "bool", "int": "int64", "float": "float64", "complex": "complex128"}
-_EMPTY_KINDS = {list: "list", tuple: "tuple"}
 _INT64 = range(-(1 << 63), 1 << 63)
-_SPECIAL_DTYPES = "arrays hold numbers and booleans; save strings, dates and records as lists, or as numbers (.view(np.int64))"
+_SPECIAL_DTYPES = (
+    "arrays hold numbers and booleans; save dates as numbers (.view(np.int64)), strings as lists"
+)
 
 
 def flatten(tree: Any) -> tuple[list[tuple[KeyPath, Any]], Any]:
@@ -144,18 +146,18 @@ def _describe(path: KeyPath, value: Any) -> Leaf | str:
         if kind == "int" and value not in _INT64:
             return Leaf(path, "int", value=value)
         dtype = _SCALAR_DTYPES[kind]
-        return Leaf(path, kind, (), dtype, nbytes=np.dtype(dtype).itemsize)  # type: ignore[arg-type]
+        return Leaf(path, kind, (), dtype, nbytes=np.dtype(dtype).itemsize)
     if type(value) is str:
         return Leaf(path, "str", value=value, nbytes=len(value.encode(errors="surrogatepass")))
     if type(value) is bytes:
         return Leaf(path, "bytes", (len(value),), "uint8", nbytes=len(value))
     if _is_empty(value):
-        return Leaf(path, _empty_kind(value))  # type: ignore[arg-type]
+        return Leaf(path, _empty_kind(value))
     return f"a {type(value).__module__}.{type(value).__qualname__}"
 
 
-def _empty_kind(value: Any) -> str:
-    return _EMPTY_KINDS.get(type(value), "dict")
+def _empty_kind(value: Any) -> Kind:
+    return "list" if type(value) is list else "tuple" if type(value) is tuple else "dict"
 
 
 def _describe_jax(path: KeyPath, value: jax.Array) -> Leaf | str:
@@ -163,7 +165,9 @@ def _describe_jax(path: KeyPath, value: jax.Array) -> Leaf | str:
         return "a tracer; save outside of jit, grad and vmap"
     if value.is_deleted():
         return "an array that was deleted or donated"
-    if not jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
+    if not value.is_fully_addressable:
+        return "an array spread over several processes, which this release cannot save"
+    if not jnp.issubdtype(value.dtype, jax.dtypes.extended):
         dtype = np.dtype(value.dtype)
         nbytes = value.size * dtype.itemsize
         return Leaf(
@@ -171,10 +175,10 @@ def _describe_jax(path: KeyPath, value: jax.Array) -> Leaf | str:
             "jax.Array",
             value.shape,
             dtype_name(dtype),
-            sharding=sharding_document(value.sharding),
+            sharding=sharding_text(value.sharding),
             nbytes=nbytes,
         )
-    if not jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+    if not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         return f"an array of {value.dtype}"
     prng = str(jax.random.key_impl(value))
     if prng not in PRNG_WIDTHS:
@@ -185,7 +189,7 @@ def _describe_jax(path: KeyPath, value: jax.Array) -> Leaf | str:
         value.shape,
         f"key<{prng}>",
         prng=prng,
-        sharding=sharding_document(value.sharding),
+        sharding=sharding_text(value.sharding),
         nbytes=value.size * 4 * PRNG_WIDTHS[prng],
     )
 
@@ -220,14 +224,14 @@ def describe_target(path: KeyPath, value: Any) -> Leaf | str:
     """A leaf of a target: what ``describe`` takes, and anything with a shape and a dtype."""
     if isinstance(value, (jax.Array, np.ndarray, np.generic)) or not _is_abstract(value):
         if isinstance(value, jax.Array) and value.is_deleted():
-            value = jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=value.sharding)
+            value = jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=value.sharding)  # type: ignore[no-untyped-call]
         else:
             return _describe(path, value)
-    kind = "any" if getattr(value, "sharding", None) is None else "jax.Array"
-    if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+    kind: Kind | Literal["any"] = "any" if getattr(value, "sharding", None) is None else "jax.Array"
+    if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         prng = _impl(value.dtype)
         return Leaf(path, "jax.Array", tuple(value.shape), f"key<{prng}>", prng=prng)
-    return Leaf(path, kind, tuple(value.shape), dtype_name(np.dtype(value.dtype)))  # type: ignore[arg-type]
+    return Leaf(path, kind, tuple(value.shape), dtype_name(np.dtype(value.dtype)))
 
 
 def _is_abstract(value: Any) -> bool:

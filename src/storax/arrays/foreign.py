@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from storax.arrays import zarr
 from storax.arrays.read import Task, Wanted
 from storax.errors import Corrupt
 
@@ -27,7 +28,8 @@ class ForeignArray:
 
     @property
     def dtype(self) -> np.dtype:
-        return np.dtype(self.store.dtype.numpy_dtype)
+        dtype: np.dtype = self.store.dtype.numpy_dtype
+        return dtype
 
     def reads(self, wanted: Sequence[Wanted]) -> Iterator[Task]:
         for box, memory in wanted:
@@ -70,8 +72,8 @@ def open_arrays(directory: Path, names: Sequence[str], *, ocdbt: bool, zarr3: bo
 def _spec(directory: Path, name: str, ocdbt: bool, zarr3: bool) -> dict[str, Any]:
     base = {"driver": "file", "path": f"{directory}/"}
     kvstore: dict[str, Any] = (
-        {"driver": "ocdbt", "base": base, "path": f"{name}/"}
+        {"driver": "ocdbt", "base": base, "path": zarr.key_of(name, "")}
         if ocdbt
-        else {"driver": "file", "path": f"{directory}/{name}/"}
+        else {"driver": "file", "path": f"{directory}/{zarr.key_of(name, '')}"}
     )
     return {"driver": "zarr3" if zarr3 else "zarr", "kvstore": kvstore}

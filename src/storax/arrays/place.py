@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -42,10 +44,9 @@ def place(parts: Mapping[Box, np.ndarray], shape: tuple[int, ...], sharding: Sha
       sharding: where it goes; None is the default device, not committed to it, like a new array.
     """
     with _wide(next(iter(parts.values())).dtype):
-        if sharding is None:
-            return jax.device_put(parts[boxes.whole(shape)])
-        if isinstance(sharding, SingleDeviceSharding):
-            return jax.device_put(parts[boxes.whole(shape)], sharding)
+        if sharding is None or isinstance(sharding, SingleDeviceSharding):
+            array: jax.Array = jax.device_put(parts[boxes.whole(shape)], sharding)
+            return array
         shards = [
             jax.device_put(
                 parts[boxes.from_index(index or (), shape)],
@@ -53,26 +54,35 @@ def place(parts: Mapping[Box, np.ndarray], shape: tuple[int, ...], sharding: Sha
             )
             for device, index in sharding.addressable_devices_indices_map(shape).items()
         ]
-        return jax.make_array_from_single_device_arrays(shape, sharding, shards)
+        array = jax.make_array_from_single_device_arrays(shape, sharding, shards)
+    return array
 
 
 @contextlib.contextmanager
 def _wide(dtype: np.dtype) -> Iterator[None]:
     """64-bit values keep their width even where JAX is set to 32 bits: they were saved as such."""
-    if dtype.itemsize < 8 or jax.config.jax_enable_x64:
+    if dtype.itemsize < 8:
         yield
-        return
-    with jax.enable_x64(True):
-        yield
+    else:
+        with jax.enable_x64(True):
+            yield
 
 
 def wrap_key_data(data: jax.Array, prng: str) -> jax.Array:
     """Typed PRNG keys from their data, with its sharding."""
-    return jax.random.wrap_key_data(data, impl=prng)
+    keys: jax.Array = jax.random.wrap_key_data(data, impl=prng)
+    return keys
 
 
-def sharding_document(sharding: Any) -> dict[str, Any] | None:
-    """A sharding as the ``_sharding`` document holds it; None for kinds that it cannot hold."""
+# Thousands of leaves share a handful of shardings, and a mesh may have thousands of devices.
+@functools.lru_cache(maxsize=256)
+def sharding_text(sharding: Sharding) -> str | None:
+    """A sharding as JSON, as the ``_sharding`` document holds it; None for kinds that it cannot hold."""
+    document = _sharding_document(sharding)
+    return None if document is None else json.dumps(document)
+
+
+def _sharding_document(sharding: Sharding) -> dict[str, Any] | None:
     if isinstance(sharding, SingleDeviceSharding):
         return {"sharding_type": "SingleDeviceSharding", "device_str": str(next(iter(sharding.device_set)))}
     if not isinstance(sharding, jax.sharding.NamedSharding) or not isinstance(
@@ -91,15 +101,17 @@ def sharding_document(sharding: Any) -> dict[str, Any] | None:
         "partition_spec": spec,
         "device_mesh": {"mesh": devices.tolist()},
     }
-    default = next(iter(sharding.device_set)).default_memory().kind
-    if sharding.memory_kind not in (None, default):
+    device: Any = next(iter(sharding.device_set))
+    if sharding.memory_kind not in (None, device.default_memory().kind):
         document["memory_kind"] = sharding.memory_kind
     return document
 
 
-def sharding_of(document: Mapping[str, Any]) -> Sharding | None:
-    """The sharding that a document describes, or None if the devices here cannot hold it."""
+@functools.lru_cache(maxsize=256)
+def sharding_of(text: str) -> Sharding | None:
+    """The sharding that such a text describes, or None if the devices here cannot hold it."""
     try:
+        document = json.loads(text)
         if document["sharding_type"] == "SingleDeviceSharding":
             return _single_device(str(document["device_str"]))
         if document["sharding_type"] != "NamedSharding":
@@ -115,7 +127,7 @@ def sharding_of(document: Mapping[str, Any]) -> Sharding | None:
         )
         spec = [tuple(part) if isinstance(part, list) else part for part in document["partition_spec"]]
         kind = document.get("memory_kind")
-        return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec), memory_kind=kind)
+        return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec), memory_kind=kind)  # type: ignore[no-untyped-call]
     except (KeyError, TypeError, ValueError, AttributeError):
         return None  # other devices, or a document of another program: the caller decides what then
 
@@ -129,4 +141,7 @@ def _single_device(text: str) -> Sharding | None:
 
 def default_device() -> jax.Device:
     """Where arrays go that nobody placed."""
-    return jax.config.jax_default_device or jax.local_devices()[0]
+    chosen = getattr(jax.config, "jax_default_device", None)
+    if isinstance(chosen, str):
+        return jax.local_devices(backend=chosen)[0]
+    return chosen or jax.local_devices()[0]

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import crc32c
 import numpy as np
@@ -26,6 +26,7 @@ from storax.ocdbt.nodes import Indirect, Inline
 from storax.plan import boxes
 from storax.plan.boxes import Box
 from storax.store import posix
+from storax.tree.names import display
 
 # Reads of small chunks that lie near each other are joined: one system call, at most so large.
 _SMALL = 256 << 10
@@ -99,8 +100,8 @@ class DatabaseArray:
 
     def _chunk_read(self, cell: tuple[int, ...], wants: Sequence[Wanted]) -> ChunkRead:
         chunk = boxes.cell_box(cell, self.array.chunk_shape)
-        what = f"{self.name}[{', '.join(f'{p}:{q}' for p, q in chunk)}]"
-        key = f"{self.name}/{zarr.chunk_key(cell)}"
+        what = f"{display(self.name)}[{', '.join(f'{p}:{q}' for p, q in chunk)}]"
+        key = zarr.key_of(self.name, zarr.chunk_key(cell))
         place = self.index.get(key.encode())
         if place is None:
             raise Corrupt(f"{self.where}: the chunk {what} is not in the database (key {key})")
@@ -109,16 +110,17 @@ class DatabaseArray:
             part = boxes.intersect(chunk, box)
             if part is not None:
                 # The dots: a view, also of 0-d memory.
-                targets.append((part, memory[(*boxes.slices(part, box), ...)]))
+                index: Any = (*boxes.slices(part, box), ...)
+                targets.append((part, memory[index]))
         return ChunkRead(what, place, self.array, chunk, tuple(targets))
 
 
 def open_array(index: Index, name: str, where: str) -> DatabaseArray | None:
     """The array of a leaf; None if TensorStore has to decode it. Raises ``Corrupt`` if it is not there."""
-    key = f"{name}/{zarr.METADATA_KEY}"
+    key = zarr.key_of(name, zarr.METADATA_KEY)
     entry = index.get(key.encode())
     if entry is None:
-        raise Corrupt(f"{where}: the leaf {name!r} has no array in the database (key {key})")
+        raise Corrupt(f"{where}: the leaf {display(name)} has no array in the database (key {key})")
     if not isinstance(entry, Inline):
         return None
     array = zarr.parse(entry.data, f"{where}: {key}")

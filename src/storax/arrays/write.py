@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +21,9 @@ def values_of(arrays: Sequence[StagedArray], compression: str | None) -> list[Va
 def _array_values(array: StagedArray, compression: str | None) -> Iterator[Value]:
     name = array.leaf.name
     text = zarr.encode(array.shape, array.chunk_shape, array.dtype, compression)
-    yield Value(f"{name}/{zarr.METADATA_KEY}".encode(), text, checksum=False)
+    yield Value(zarr.key_of(name, zarr.METADATA_KEY).encode(), text, checksum=False)
     for coordinates, chunk in _chunks(array):
-        key = f"{name}/{zarr.chunk_key(coordinates)}".encode()
+        key = zarr.key_of(name, zarr.chunk_key(coordinates)).encode()
         if compression is None:
             yield Value(key, as_bytes(chunk), checksum=True)
         else:
@@ -58,7 +59,7 @@ def _compressed(chunk: np.ndarray, compression: str) -> bytes:
     """A chunk encoded by TensorStore, as the library has no compressor of its own."""
     import tensorstore as ts
 
-    store = ts.open(
+    store: Any = ts.open(
         {
             "driver": "zarr3",
             "kvstore": {"driver": "memory"},

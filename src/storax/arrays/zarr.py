@@ -38,6 +38,15 @@ class ZarrArray:
     codec: Literal["crc32c", "other"]
 
 
+def key_of(name: str, key: str) -> str:
+    """Where a key of the array of a leaf is in the database; the whole tree of a bare array has no name.
+
+    >>> key_of("params.w", "zarr.json"), key_of("", "c/0")
+    ('params.w/zarr.json', 'c/0')
+    """
+    return f"{name}/{key}" if name else key
+
+
 def chunk_key(coordinates: Sequence[int]) -> str:
     """The key of a chunk below the array's own.
 

@@ -9,7 +9,7 @@ import base64
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from storax.errors import Corrupt
 from storax.tree.leaves import Leaf
@@ -205,11 +205,11 @@ def _parse_leaf(entry: Mapping[str, Any], ours: Mapping[str, Any]) -> Leaf:
         for i, (part, text) in enumerate(zip(entry["key_metadata"], texts, strict=True))
     )
     value_type = str(entry["value_metadata"]["value_type"])
-    kind = fields.get("kind") or _KINDS.get(value_type)
+    kind: Any = fields.get("kind") or _KINDS.get(value_type)
     if kind is None:
         # "scalar" of Orbax: the dtype in the database tells int, float and bool apart.
         kind = "any" if value_type == "scalar" else "jax.Array" if "Array" in value_type else "np.ndarray"
-    byteorder = ">" if fields.get("byteorder") == ">" else "<"
+    byteorder: Literal["<", ">"] = ">" if fields.get("byteorder") == ">" else "<"
     # The value of a "string" is in another document; a marker keeps has_array right until then.
     value = "" if value_type == "string" else None
     return Leaf(path, kind, dtype=fields.get("dtype"), byteorder=byteorder, value=value)
@@ -233,20 +233,21 @@ def encode_shardings(leaves: Iterable[Leaf]) -> bytes:
     """``_sharding``: by leaf name in url-safe base64, each a JSON text inside the JSON."""
     return json.dumps(
         {
-            base64.urlsafe_b64encode(leaf.name.encode()).decode(): json.dumps(leaf.sharding)
+            base64.urlsafe_b64encode(leaf.name.encode()).decode(): leaf.sharding
             for leaf in leaves
             if leaf.sharding is not None
         }
     ).encode()
 
 
-def parse_shardings(text: bytes, file: str) -> dict[str, dict[str, Any]]:
+def parse_shardings(text: bytes, file: str) -> dict[str, str]:
+    """The JSON text of each sharding, by leaf name."""
     try:
         return {
-            base64.urlsafe_b64decode(key).decode(): parse_object(value.encode(), file)
+            base64.urlsafe_b64decode(key).decode(): str(value)
             for key, value in parse_object(text, file).items()
         }
-    except (ValueError, AttributeError) as error:
+    except ValueError as error:
         raise Corrupt(f"{file} has an entry that cannot be read: {error}") from None
 
 

@@ -34,7 +34,7 @@ def dtype_named(name: str) -> np.dtype:
     """
     if name in _STANDARD:
         return np.dtype(name)
-    scalar = getattr(ml_dtypes, name, None) if isinstance(name, str) and name.isidentifier() else None
+    scalar = getattr(ml_dtypes, str(name), None)
     if isinstance(scalar, type) and issubclass(scalar, np.generic):
         return np.dtype(scalar)
     raise Corrupt(f"the dtype {name!r} is unknown here; a newer ml_dtypes may have it")
@@ -54,7 +54,7 @@ def is_storable(dtype: np.dtype) -> bool:
 
 
 def _ml_itemsize(name: str) -> int:
-    scalar = getattr(ml_dtypes, name, None) if name.isidentifier() else None
+    scalar = getattr(ml_dtypes, name, None)
     return np.dtype(scalar).itemsize if isinstance(scalar, type) and issubclass(scalar, np.generic) else -1
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from storax.tree.names import KeyPath, leaf_name
 
@@ -31,7 +30,7 @@ class Leaf:
       shape: of arrays and of numbers (``()``).
       dtype: its name, of arrays and of numbers; ``key<impl>`` of typed PRNG keys.
       prng: the implementation of typed PRNG keys, such as ``threefry2x32``.
-      sharding: as documents hold it, or None.
+      sharding: the JSON text that the ``_sharding`` document holds, or None.
       value: of strings, and of integers that no 64 bits hold.
       nbytes: bytes of the values.
       name: the leaf's name on disk.
@@ -43,7 +42,7 @@ class Leaf:
     dtype: str | None = None
     prng: str | None = None
     byteorder: Literal["<", ">"] = "<"
-    sharding: Mapping[str, Any] | None = field(default=None, compare=False)
+    sharding: str | None = field(default=None, compare=False)
     value: str | int | None = None
     nbytes: int = 0
     name: str = field(init=False)
