@@ -19,13 +19,13 @@ from jax.sharding import Sharding, SingleDeviceSharding
 
 from storax import pytree
 from storax.arrays import place
-from storax.arrays.read import ChunkRead, Files, Task, tasks_of
 from storax.checkpoint import SavedLeaf, SavedTree, open_checkpoint
 from storax.errors import BadOption, CheckpointChanged, CheckpointNotFound, TreeMismatch, UnsupportedLeaf
 from storax.plan.boxes import Box, box_shape
 from storax.store import posix
-from storax.store.budget import WORKERS, run_all
+from storax.store.budget import Budget
 from storax.store.paths import resolve
+from storax.store.reading import Act, Segment, read_all
 from storax.tree.dtypes import dtype_named
 from storax.tree.leaves import EMPTY, Leaf
 from storax.tree.match import match
@@ -149,7 +149,7 @@ def load_tree(directory: Path, target: Any = None, options: Options = Options())
     if target is None:
         leaves = saved.leaves()
         landings = [_landing(leaf, leaf.leaf, None) for leaf in leaves]
-        values = _land(landings, saved)
+        values = _land(landings, saved.directory)
         paths = [leaf.leaf.path for leaf in leaves]
         return pytree.unflatten(list(zip(paths, values, strict=True)), saved.tuples)
     return _load_into(saved, target, options)
@@ -174,7 +174,7 @@ def _load_into(saved: SavedTree, target: Any, options: Options) -> Any:
     _check_kept(matched.kept, values)
     landings = [_landing(leaves[s.name], w, values[w.name], options.cast) for s, w in matched.pairs]
     _check_shardings(landings)
-    for landing, value in zip(landings, _land(landings, saved), strict=True):
+    for landing, value in zip(landings, _land(landings, saved.directory), strict=True):
         values[landing.wanted.name] = value
     return structure.unflatten([values[name] for name, _ in _by_name(pairs)])
 
@@ -326,29 +326,32 @@ def _check_shardings(landings: Iterable[_Landing]) -> None:
         )
 
 
-def _land(landings: Sequence[_Landing], saved: SavedTree) -> list[Any]:
+def _land(landings: Sequence[_Landing], where: Path) -> list[Any]:
     """Reads and places all leaves, a batch of bounded host memory at a time."""
-    _log_moved(landings, saved.directory)
+    _log_moved(landings, where)
     values: list[Any] = []
-    with Files(saved.directory) as files:
-        for batch in _batches(landings):
-            memory = [landing.memory() for landing in batch]
-            run_all(_tasks(batch, memory, files), workers=WORKERS)
-            values += [landing.value(parts) for landing, parts in zip(batch, memory, strict=True)]
+    budget = Budget()
+    for batch in _batches(landings):
+        memory = [landing.memory() for landing in batch]
+        segments, acts = _reads(batch, memory)
+        read_all(segments, acts, budget=budget)
+        values += [landing.value(parts) for landing, parts in zip(batch, memory, strict=True)]
     return values
 
 
-def _tasks(batch: Sequence[_Landing], memory: Sequence[dict[Box, np.ndarray]], files: Files) -> list[Task]:
-    tasks: list[Task] = []
-    chunks: list[ChunkRead] = []
+def _reads(
+    batch: Sequence[_Landing], memory: Sequence[dict[Box, np.ndarray]]
+) -> tuple[list[Segment], list[Act]]:
+    segments: list[Segment] = []
+    acts: list[Act] = []
     for landing, parts in zip(batch, memory, strict=True):
         if landing.saved.source is not None:
             for read in landing.saved.source.reads(list(parts.items())):
-                if isinstance(read, ChunkRead):
-                    chunks.append(read)
+                if isinstance(read, Segment):
+                    segments.append(read)
                 else:
-                    tasks.append(read)
-    return tasks + tasks_of(chunks, files)
+                    acts.append(read)
+    return segments, acts
 
 
 def _batches(landings: Sequence[_Landing]) -> Iterator[list[_Landing]]:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from storax.arrays import zarr
-from storax.arrays.read import Task, Wanted
+from storax.arrays.read import Wanted
 from storax.errors import Corrupt
+from storax.store.reading import Act
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +32,12 @@ class ForeignArray:
         dtype: np.dtype = self.store.dtype.numpy_dtype
         return dtype
 
-    def reads(self, wanted: Sequence[Wanted]) -> Iterator[Task]:
+    def reads(self, wanted: Sequence[Wanted]) -> Iterator[Act]:
         for box, memory in wanted:
             if memory.size:
                 yield self._read(tuple(slice(p, q) for p, q in box), memory)
 
-    def _read(self, index: tuple[slice, ...], memory: np.ndarray) -> Task:
+    def _read(self, index: tuple[slice, ...], memory: np.ndarray) -> Act:
         def run() -> None:
             try:
                 memory[...] = self.store[index].read().result()

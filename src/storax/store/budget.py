@@ -1,14 +1,44 @@
-"""Doing independent pieces of work on a few threads, with nothing left behind."""
+"""Work on a few threads with nothing left behind, and a limit on the bytes that are in flight."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 # Enough to keep a disk busy while checksums are computed; more threads only take turns.
 WORKERS = max(2, min(8, os.cpu_count() or 1))
+
+
+# What reads and copies may hold besides their final memory, unless the caller says otherwise.
+DEFAULT_BUDGET = 1 << 30
+
+
+class Budget:
+    """Bytes that may be in flight at once.
+
+    One that is larger than the whole budget still goes ahead, alone: otherwise it never could.
+    """
+
+    def __init__(self, nbytes: int = DEFAULT_BUDGET) -> None:
+        self._most = nbytes
+        self._held = 0
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def holding(self, nbytes: int) -> Iterator[None]:
+        """Waits until there is room for so many bytes, and holds them."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._held or self._held + nbytes <= self._most)
+            self._held += nbytes
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held -= nbytes
+                self._changed.notify_all()
 
 
 def run_all(tasks: Sequence[Callable[[], None]], workers: int) -> None:

@@ -215,17 +215,30 @@ def identity(path: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
+def open_to_read(path: str) -> int:
+    """Opens a file. Raises ``FileNotFoundError``, or ``StoreError`` for what else the system says."""
+    try:
+        return os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StoreError.of(error, "opening", path) from error
+
+
 def read_into(fd: int, buffers: Sequence[memoryview], offset: int) -> int:
     """Fills buffers from a file, from an offset on; returns how many bytes there were."""
     rest = list(buffers)
     total = 0
-    while rest:
-        done = os.preadv(fd, rest[:_MOST_BUFFERS], offset + total)
-        if not done:
-            break
-        total += done
-        while rest and done >= rest[0].nbytes:
-            done -= rest.pop(0).nbytes
-        if done:
-            rest[0] = rest[0][done:]
+    try:
+        while rest:
+            done = os.preadv(fd, rest[:_MOST_BUFFERS], offset + total)
+            if not done:
+                break
+            total += done
+            while rest and done >= rest[0].nbytes:
+                done -= rest.pop(0).nbytes
+            if done:
+                rest[0] = rest[0][done:]
+    except OSError as error:
+        raise StoreError.of(error, "reading", f"at offset {offset + total:,}") from error
     return total
