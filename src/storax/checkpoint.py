@@ -13,7 +13,6 @@ from storax.arrays.foreign import open_arrays
 from storax.arrays.read import Source, open_array
 from storax.errors import CheckpointNotFound, Corrupt, ItemNotFound
 from storax.ocdbt.index import Index
-from storax.ocdbt.wire import CompressedNode
 from storax.store import commit
 from storax.tree import documents
 from storax.tree.documents import TreeDocument
@@ -192,6 +191,8 @@ class SavedTree:
         )
 
     def _string(self, leaf: Leaf) -> str | int:
+        if leaf.value:
+            return leaf.value  # the tree's document had it
         if leaf.name not in self._strings:
             raise Corrupt(f"{self.directory / documents.STRINGS_DOCUMENT} has no value for {leaf.name!r}")
         text = self._strings[leaf.name]
@@ -214,7 +215,13 @@ class SavedTree:
                 else:
                     found[leaf.name] = source
         if others:
-            opened = open_arrays(self.directory, others, ocdbt=self._is_database, zarr3=self._document.zarr3)
+            opened = open_arrays(
+                self.directory,
+                others,
+                ocdbt=self._is_database,
+                zarr3=self._document.zarr3,
+                complete=self._document.complete,
+            )
             found |= dict(zip(others, opened, strict=True))
         return found
 
@@ -225,15 +232,8 @@ class SavedTree:
 
     @cached_property
     def _index(self) -> Index | None:
-        """The index of the database, or None if only TensorStore can read it."""
-        if not (self._is_database and self._document.zarr3):
-            return None
-        try:
-            index = Index.open(self.directory)
-            next(iter(index.items()), None)  # the nodes, too, must be readable
-            return index
-        except CompressedNode:
-            return None
+        """The index of the database; None if there is none, or if a chunk that is missing may mean zeros."""
+        return Index.open(self.directory) if self._is_database and self._document.complete else None
 
     @cached_property
     def _shardings(self) -> dict[str, str]:

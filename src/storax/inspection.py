@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from storax import pytree
 from storax.checkpoint import OpenCheckpoint, SavedTree, load_json, open_checkpoint
 from storax.store.paths import resolve
 from storax.tree import documents
+from storax.tree.nesting import unflatten
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def tree_metadata(directory: Path) -> tuple[Any, int]:
     """The tree of ``LeafMetadata`` of one item, and the bytes of its values."""
     saved = SavedTree.open(directory)
     leaves = [found.leaf for found in saved.leaves()]
-    tree = pytree.unflatten(
+    tree = unflatten(
         [
             (
                 leaf.path,

@@ -26,10 +26,11 @@ from storax.store import posix
 from storax.store.budget import Budget
 from storax.store.paths import resolve
 from storax.store.reading import Act, Segment, read_all
-from storax.tree.dtypes import dtype_named
+from storax.tree.dtypes import converted, dtype_named
 from storax.tree.leaves import EMPTY, Leaf
 from storax.tree.match import match
 from storax.tree.names import KeyPath, display, leaf_name
+from storax.tree.nesting import unflatten
 
 PLACEHOLDER = ...
 """In a target: do not read this leaf, or what is below it."""
@@ -151,7 +152,7 @@ def load_tree(directory: Path, target: Any = None, options: Options = Options())
         landings = [_landing(leaf, leaf.leaf, None) for leaf in leaves]
         values = _land(landings, saved.directory)
         paths = [leaf.leaf.path for leaf in leaves]
-        return pytree.unflatten(list(zip(paths, values, strict=True)), saved.tuples)
+        return unflatten(list(zip(paths, values, strict=True)), saved.tuples)
     return _load_into(saved, target, options)
 
 
@@ -264,7 +265,7 @@ class _Landing:
             return part
         if self.saved.leaf.kind == "int" and not self.cast and dtype.kind in "iu":
             self._check_fits(int(part[()]), dtype)
-        return part.astype(dtype)
+        return converted(part, dtype)
 
     def _check_fits(self, value: int, dtype: np.dtype) -> None:
         if not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
@@ -285,6 +286,8 @@ def _landing(saved: SavedLeaf, wanted: Leaf, original: Any, cast: bool = False) 
         dtype = dtype_named(wanted.dtype or saved.leaf.dtype or "uint8")
         if wanted.byteorder == ">":
             dtype = dtype.newbyteorder(">")
+    if kind == "int" and dtype_named(saved.leaf.dtype or "uint8").kind in "iu":
+        dtype = None  # a Python int holds any of them as it is
     sharding = _wanted_sharding(saved.leaf, original) if kind == "jax.Array" else None
     return _Landing(saved, wanted, kind, dtype, sharding, cast, original)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -44,7 +44,7 @@ def flatten(tree: Any) -> tuple[list[tuple[KeyPath, Any]], Any]:
 
 
 def _is_leaf(node: Any) -> bool:
-    return node is None or node is ... or _is_empty(node)
+    return node is None or node is ... or _is_empty(node) or isinstance(node, Iterator)
 
 
 def _is_empty(node: Any) -> bool:
@@ -226,7 +226,8 @@ def describe_target(path: KeyPath, value: Any) -> Leaf | str:
         if isinstance(value, jax.Array) and value.is_deleted():
             value = jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=value.sharding)  # type: ignore[no-untyped-call]
         else:
-            return _describe(path, value)
+            # What a number is counts, not which one it is: an int of any size stands for an int.
+            return _describe(path, 0 if type(value) is int else value)
     kind: Kind | Literal["any"] = "any" if getattr(value, "sharding", None) is None else "jax.Array"
     if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         prng = _impl(value.dtype)
@@ -245,33 +246,3 @@ def _impl(dtype: Any) -> str:
         if jax.eval_shape(functools.partial(jax.random.key, impl=name), 0).dtype == dtype:
             return name
     return str(dtype)
-
-
-def unflatten(leaves: Sequence[tuple[KeyPath, Any]], tuples: frozenset[str]) -> Any:
-    """The tree of plain dicts, lists and tuples that the key paths spell."""
-    if len(leaves) == 1 and not leaves[0][0]:
-        return leaves[0][1]
-    if not leaves:
-        return {}
-    root: dict[Key, Any] = {}
-    for path, value in leaves:
-        node = root
-        for key in path[:-1]:
-            node = node.setdefault(key, _Node())
-        node[path[-1]] = value
-    return _plain(root, (), tuples)
-
-
-class _Node(dict[Key, Any]):
-    """A container while a tree is being put together; leaves may be dicts too, but not of this class."""
-
-
-def _plain(node: Mapping[Key, Any], path: KeyPath, tuples: frozenset[str]) -> Any:
-    children = {
-        key: _plain(value, (*path, key), tuples) if isinstance(value, _Node) else value
-        for key, value in node.items()
-    }
-    if all(key.kind == "index" for key in children):
-        in_order = [children[key] for key in sorted(children, key=lambda k: int(k.value))]
-        return tuple(in_order) if path_text(path) in tuples else in_order
-    return {key.value: value for key, value in children.items()}

@@ -47,8 +47,17 @@ class ForeignArray:
         return run
 
 
-def open_arrays(directory: Path, names: Sequence[str], *, ocdbt: bool, zarr3: bool) -> list[ForeignArray]:
+def open_arrays(
+    directory: Path, names: Sequence[str], *, ocdbt: bool, zarr3: bool, complete: bool
+) -> list[ForeignArray]:
     """Opens the arrays of some leaves, many at a time.
+
+    Args:
+      directory: of the tree.
+      names: of the leaves.
+      ocdbt: whether they are in a database, not each in a directory of its own.
+      zarr3: whether they are zarr3, not zarr2.
+      complete: whether a chunk that is missing is an error, not all zeros.
 
     Raises:
       Corrupt: names every leaf that has no readable array.
@@ -56,9 +65,10 @@ def open_arrays(directory: Path, names: Sequence[str], *, ocdbt: bool, zarr3: bo
     import tensorstore as ts
 
     context = ts.Context({"cache_pool": {"total_bytes_limit": 100_000_000}})
-    futures = [
-        ts.open(_spec(directory, name, ocdbt, zarr3), open=True, read=True, context=context) for name in names
+    specs = [
+        _spec(directory, name, ocdbt, zarr3) | {"fill_missing_data_reads": not complete} for name in names
     ]
+    futures = [ts.open(spec, open=True, read=True, context=context) for spec in specs]
     found, lost = [], []
     for name, future in zip(names, futures, strict=True):
         try:

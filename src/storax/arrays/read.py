@@ -77,7 +77,7 @@ class _ChunkRead:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseArray:
-    """A source: one array of a database, in raw chunks with checksums."""
+    """A source: one array of a database, in raw chunks, with or without checksums."""
 
     name: str
     array: zarr.ZarrArray
@@ -105,7 +105,7 @@ class DatabaseArray:
     def _chunk_read(self, cell: tuple[int, ...], wants: Sequence[Wanted]) -> Segment | Act:
         chunk = boxes.cell_box(cell, self.array.chunk_shape)
         what = f"{display(self.name)}[{', '.join(f'{p}:{q}' for p, q in chunk)}]"
-        key = zarr.key_of(self.name, zarr.chunk_key(cell))
+        key = zarr.key_of(self.name, self.array.chunk_key(cell))
         place = self.index.get(key.encode())
         if place is None:
             raise Corrupt(f"{self.where}: the chunk {what} is not in the database (key {key})")
@@ -124,15 +124,19 @@ class DatabaseArray:
 
 
 def open_array(index: Index, name: str, where: str) -> DatabaseArray | None:
-    """The array of a leaf; None if TensorStore has to decode it. Raises ``Corrupt`` if it is not there."""
+    """The array of a leaf; None if TensorStore has to decode it. Raises ``Corrupt`` if there is none."""
     key = zarr.key_of(name, zarr.METADATA_KEY)
+    parse = zarr.parse
     entry = index.get(key.encode())
+    if entry is None:
+        parse = zarr.parse_2
+        entry = index.get(zarr.key_of(name, zarr.METADATA_KEY_2).encode())
     if entry is None:
         raise Corrupt(f"{where}: the leaf {display(name)} has no array in the database (key {key})")
     if not isinstance(entry, Inline):
         return None
-    array = zarr.parse(entry.data, f"{where}: {key}")
-    return DatabaseArray(name, array, index, where) if array.codec == "crc32c" else None
+    array = parse(entry.data, f"{where}: {key}")
+    return None if array.codec == "other" else DatabaseArray(name, array, index, where)
 
 
 # --- one chunk -----------------------------------------------------------------------------------
@@ -141,12 +145,12 @@ def open_array(index: Index, name: str, where: str) -> DatabaseArray | None:
 def _segment(read: _ChunkRead, place: Indirect, directory: Path) -> Segment:
     path = os.path.join(directory, place.file)
     where = f"{path} at offset {place.offset:,}"
-    if place.length != read.nbytes + 4:
+    if place.length != read.nbytes + read.array.checksum_bytes:
         raise _wrong_length(read, place.length, where)
     direct = read.whole_memory()
     if direct is None or read.nbytes < _WORTH_A_CALL:
         return Segment(path, place.offset, place.length, lambda value: _deliver(read, value, where))
-    checksum = memoryview(bytearray(4))
+    checksum = memoryview(bytearray(read.array.checksum_bytes))
     return Segment(
         path,
         place.offset,
@@ -158,16 +162,17 @@ def _segment(read: _ChunkRead, place: Indirect, directory: Path) -> Segment:
 
 def _deliver(read: _ChunkRead, value: memoryview, where: str) -> None:
     """Checks the bytes of a chunk and copies its parts to where they are wanted."""
-    if value.nbytes != read.nbytes + 4:
+    if value.nbytes != read.nbytes + read.array.checksum_bytes:
         raise _wrong_length(read, value.nbytes, where)
-    _verify(read, value[:-4], value[-4:], where)
-    chunk = np.frombuffer(value[:-4], read.array.dtype).reshape(read.array.chunk_shape)
+    data = value[: read.nbytes]
+    _verify(read, data, value[read.nbytes :], where)
+    chunk = np.frombuffer(data, read.array.dtype).reshape(read.array.chunk_shape)
     for box, memory in read.targets:
         memory[...] = chunk[boxes.slices(box, read.box)]
 
 
 def _verify(read: _ChunkRead, data: memoryview, checksum: memoryview, where: str) -> None:
-    if crc32c.crc32c(data) != int.from_bytes(checksum, "little"):
+    if checksum.nbytes and crc32c.crc32c(data) != int.from_bytes(checksum, "little"):
         raise Corrupt(
             f"{read.what}: the checksum does not fit the bytes in {where}. The file was damaged after it "
             "was written; load another step."
@@ -175,4 +180,5 @@ def _verify(read: _ChunkRead, data: memoryview, checksum: memoryview, where: str
 
 
 def _wrong_length(read: _ChunkRead, length: int, where: str) -> Corrupt:
-    return Corrupt(f"{read.what}: {where} has {length:,} bytes, the chunk needs {read.nbytes + 4:,}")
+    need = read.nbytes + read.array.checksum_bytes
+    return Corrupt(f"{read.what}: {where} has {length:,} bytes, the chunk needs {need:,}")

@@ -18,6 +18,7 @@ from storax.errors import Corrupt
 from storax.tree.dtypes import dtype_name, dtype_named
 
 METADATA_KEY = "zarr.json"
+METADATA_KEY_2 = ".zarray"
 # The level of zstd: 1 is three times as fast as 3 and hardly larger on weights.
 _ZSTD_LEVEL = 1
 _MOST_DIMENSIONS = 64
@@ -28,14 +29,25 @@ class ZarrArray:
     """Shape, dtype and chunk grid of an array on disk.
 
     Attributes:
-      codec: ``crc32c`` when chunks are raw bytes and a checksum, which storax reads and writes
-        itself; ``other`` for all that TensorStore decodes.
+      codec: ``crc32c`` when chunks are raw bytes and a checksum (what storax writes), ``raw`` when
+        they are raw bytes alone; storax reads both itself. ``other`` is all that TensorStore decodes.
+      version: of zarr.
     """
 
     shape: tuple[int, ...]
     chunk_shape: tuple[int, ...]
     dtype: np.dtype
-    codec: Literal["crc32c", "other"]
+    codec: Literal["crc32c", "raw", "other"]
+    version: Literal[2, 3] = 3
+
+    @property
+    def checksum_bytes(self) -> int:
+        """How many bytes follow the values of a chunk."""
+        return 4 if self.codec == "crc32c" else 0
+
+    def chunk_key(self, coordinates: Sequence[int]) -> str:
+        """The key of a chunk below the array's own."""
+        return chunk_key(coordinates) if self.version == 3 else ".".join(map(str, coordinates)) or "0"
 
 
 def key_of(name: str, key: str) -> str:
@@ -108,10 +120,35 @@ def parse(text: bytes, file: str) -> ZarrArray:
         dtype = dtype_named(raw["data_type"])
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise Corrupt(f"{file} is not the metadata of a zarr array: {error!r}") from None
+    _check_grid(shape, chunk, file)
+    codec = _CODECS.get(tuple(names)) if plain and not big_endian else None
+    return ZarrArray(shape, chunk, dtype, codec or "other")
+
+
+_CODECS: dict[tuple[str, ...], Literal["crc32c", "raw"]] = {("bytes", "crc32c"): "crc32c", ("bytes",): "raw"}
+
+
+@lru_cache(maxsize=4096)
+def parse_2(text: bytes, file: str) -> ZarrArray:
+    """Reads a ``.zarray``. Raises ``Corrupt`` if it is not one."""
+    try:
+        raw = json.loads(text)
+        shape = tuple(_count(n) for n in raw["shape"])
+        chunk = tuple(_count(n) for n in raw["chunks"])
+        plain = raw["compressor"] is None and not raw["filters"] and raw["order"] == "C"
+        plain = plain and raw.get("dimension_separator", ".") == "."
+        name = str(raw["dtype"])
+        # Numpy's names have the byte order in front; those of ml_dtypes are names.
+        dtype = np.dtype(name) if name[:1] in "<>|" else dtype_named(name)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Corrupt(f"{file} is not the metadata of a zarr array: {error!r}") from None
+    _check_grid(shape, chunk, file)
+    return ZarrArray(shape, chunk, dtype, "raw" if plain and name[:1] != ">" else "other", 2)
+
+
+def _check_grid(shape: tuple[int, ...], chunk: tuple[int, ...], file: str) -> None:
     if len(shape) != len(chunk) or len(shape) > _MOST_DIMENSIONS or 0 in chunk:
         raise Corrupt(f"{file}: chunks of shape {list(chunk)} cannot tile an array of shape {list(shape)}")
-    native = names == ["bytes", "crc32c"] and not big_endian and plain
-    return ZarrArray(shape, chunk, dtype, "crc32c" if native else "other")
 
 
 def _count(value: Any) -> int:

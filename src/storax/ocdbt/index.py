@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from storax.errors import CheckpointNotFound, Corrupt, StoreError
+from storax.ocdbt.compressed import dump_manifest, dump_node
 from storax.ocdbt.manifest import NUMBERED, Manifest, Version, decode_manifest
 from storax.ocdbt.nodes import (
     LONGEST_KEY,
@@ -24,6 +25,7 @@ from storax.ocdbt.nodes import (
     NodeReference,
     decode_node,
 )
+from storax.ocdbt.wire import CompressedNode
 from storax.store import posix
 
 MANIFEST_NAME = "manifest.ocdbt"
@@ -69,11 +71,13 @@ class Index:
         Raises:
           CheckpointNotFound: if there is none.
           Corrupt: if its bytes are wrong.
-          CompressedNode: if it is compressed. Any later call may raise this too.
         """
-        manifest = _read_manifest(directory / MANIFEST_NAME)
-        if manifest.config.kind == NUMBERED:
-            manifest = _read_manifest(_newest_numbered(directory))
+        try:
+            manifest = _read_manifest(directory / MANIFEST_NAME)
+            if manifest.config.kind == NUMBERED:
+                manifest = _read_manifest(_newest_numbered(directory))
+        except CompressedNode:
+            manifest = dump_manifest(directory)
         if not manifest.versions:
             raise Corrupt(f"{directory}: its manifests name no version.")
         return cls(directory, manifest)
@@ -154,7 +158,10 @@ class Index:
                 data = _read(path, reference.offset, reference.length)
             except FileNotFoundError:
                 raise Corrupt(f"{path} is missing; the index of {self.directory} needs it.") from None
-            node = decode_node(data, reference.file.base, str(path), reference.offset)
+            try:
+                node = decode_node(data, reference.file.base, str(path), reference.offset)
+            except CompressedNode:
+                node = dump_node(self.directory, reference)
             self._held += sum(map(len, node.keys)) + _ENTRY_BYTES * len(node.keys)
             if self._held > _MOST_HELD_BYTES:
                 self._nodes.clear()

@@ -124,11 +124,13 @@ class TreeDocument:
         that storax wrote down itself, the rest is in the database.
       tuples: the key paths (as ``path_text``) of nodes that were tuples, not lists.
       zarr3: whether the arrays are zarr3, not zarr2.
+      complete: whether every chunk is there; older releases of Orbax left out those that are all zero.
     """
 
     leaves: tuple[Leaf, ...]
     tuples: frozenset[str] = frozenset()
     zarr3: bool = True
+    complete: bool = True
 
     def encode(self) -> bytes:
         ours = {leaf.name: extra for leaf in self.leaves if (extra := _our_fields(leaf))}
@@ -161,7 +163,12 @@ class TreeDocument:
             tuples = frozenset(map(str, ours.get("tuples") or ()))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise Corrupt(f"{file} has a leaf entry that cannot be read: {error!r}") from None
-        return cls(leaves, tuples, bool(raw.get("use_zarr3", False)))
+        return cls(
+            leaves,
+            tuples,
+            bool(raw.get("use_zarr3", False)),
+            bool(raw.get("store_array_data_equal_to_fill_value", False)),
+        )
 
 
 def _leaf_entry(leaf: Leaf) -> dict[str, Any]:
@@ -191,6 +198,8 @@ def _our_fields(leaf: Leaf) -> dict[str, Any]:
         fields["dtype"] = leaf.dtype
     if leaf.byteorder == ">":
         fields["byteorder"] = ">"
+    if isinstance(leaf.value, str) and leaf.value != _string(leaf.value):
+        fields["text"] = leaf.value  # lone surrogates: TensorStore, so Orbax, refuses a document with them
     if int_keys := [i for i, k in enumerate(leaf.path) if k.kind == "key" and isinstance(k.value, int)]:
         fields["int_keys"] = int_keys
     return fields
@@ -210,8 +219,8 @@ def _parse_leaf(entry: Mapping[str, Any], ours: Mapping[str, Any]) -> Leaf:
         # "scalar" of Orbax: the dtype in the database tells int, float and bool apart.
         kind = "any" if value_type == "scalar" else "jax.Array" if "Array" in value_type else "np.ndarray"
     byteorder: Literal["<", ">"] = ">" if fields.get("byteorder") == ">" else "<"
-    # The value of a "string" is in another document; a marker keeps has_array right until then.
-    value = "" if value_type == "string" else None
+    # The value of a "string" is in another document, mostly; a marker keeps is_in_document right until then.
+    value = str(fields.get("text", "")) if value_type == "string" else None
     return Leaf(path, kind, dtype=fields.get("dtype"), byteorder=byteorder, value=value)
 
 
@@ -220,13 +229,14 @@ def _parse_leaf(entry: Mapping[str, Any], ours: Mapping[str, Any]) -> Leaf:
 
 def encode_strings(leaves: Iterable[Leaf]) -> bytes | None:
     """``_strings.json``: strings, and integers too large for an array; None if there are none."""
-    # Hexadecimal: Python refuses to print or parse more than 4,300 decimal digits.
-    strings = {
-        leaf.name: hex(leaf.value) if isinstance(leaf.value, int) else leaf.value
-        for leaf in leaves
-        if leaf.value is not None
-    }
+    strings = {leaf.name: _string(leaf.value) for leaf in leaves if leaf.value is not None}
     return json.dumps(strings).encode() if strings else None
+
+
+def _string(value: str | int) -> str:
+    if isinstance(value, int):
+        return hex(value)  # Python refuses to print or parse more than 4,300 decimal digits
+    return value.encode(errors="replace").decode()
 
 
 def encode_shardings(leaves: Iterable[Leaf]) -> bytes:

@@ -98,6 +98,17 @@ def castable(saved: np.dtype, wanted: np.dtype) -> bool:
     return False
 
 
+def converted(values: np.ndarray, wanted: np.dtype) -> np.ndarray:
+    """Values in another dtype; whether that may lose any is the caller's decision."""
+    if values.dtype.kind == "c" and wanted.kind != "c":
+        values = values.real
+    try:
+        return values.astype(wanted)
+    except TypeError:
+        # ml_dtypes has no direct way between some narrow dtypes; float32 holds all of their values.
+        return values.astype(np.float32).astype(wanted)
+
+
 def _family(dtype: np.dtype) -> str:
     if dtype.kind == "b":
         return "bool"

@@ -98,8 +98,8 @@ def _difference(saved: Leaf, wanted: Leaf, cast: bool) -> str | None:
     a, b = dtype_named(saved.dtype), dtype_named(wanted.dtype)
     if saved.kind == "int" and wanted.kind != "int" and b.kind in "iu":
         return None  # a Python int has no width of its own: whether it fits is seen when it is read
-    if wanted.kind == "int" and b.kind == a.kind == "u":
-        return None
+    if wanted.kind == "int" and a.kind in "iu":
+        return None  # nor does the wanted one
     return None if castable(a, b) else f"{both} (a cast that can lose values)"
 
 
