@@ -51,52 +51,69 @@ def same_bits(a: np.ndarray | None, b: np.ndarray | None) -> bool:
 
 
 def report(console: Console, undisturbed: Run, killed: Run) -> bool:
-    """Prints how each process died and what is equal at the end; True if everything is."""
-    deaths = Table(title=f"killed {len(killed.deaths)} times with SIGKILL")
+    """Prints how the processes died and what is equal at the end; True if all is as it should be."""
+    wrong = print_deaths(console, killed) + print_comparison(console, undisturbed, killed)
+    _, saving, deleting = killed.on_disk()
+    if saving or deleting:
+        wrong.append("The last process did not clean up what the dead ones left behind.")
+    if all(death.kind != Kind.SAVING for death in killed.deaths):
+        wrong.append("No kill came in the middle of a save.")
+    for line in wrong:
+        console.print(line, style="bold red")
+    return not wrong
+
+
+def print_deaths(console: Console, killed: Run) -> list[str]:
+    wrong = []
+    table = Table(title=f"killed {len(killed.deaths)} times with SIGKILL")
     for column in ("", "step", "while", "draft", "went on from", "repeated", "same loss"):
-        deaths.add_column(column, justify="left" if column == "while" else "right")
+        table.add_column(column, justify="left" if column == "while" else "right")
     seen: dict[int, str] = {}
-    newest_found = repeated_same = True
     for number, death in enumerate(killed.deaths, 1):
         seen.update(killed.attempts[number - 1])
         following = killed.attempts[number]
         repeated = [seen[step] == loss for step, loss in following if step in seen]
-        repeated_same &= all(repeated)
-        went_on = f"step {death.newest}" if death.newest else "the beginning"
+        if not all(repeated):
+            wrong.append(f"After kill {number}, steps were repeated with another loss.")
         if following and following[0][0] != death.newest + 1:
-            newest_found = False
-            went_on = f"[red]step {following[0][0] - 1}, not {death.newest}"
-        numbers = (str(len(repeated)), str(sum(repeated)))
-        draft = "yes" if death.draft else ""
-        deaths.add_row(str(number), str(death.step), death.doing, draft, went_on, *numbers)
-    console.print(deaths)
+            wrong.append(f"After kill {number}, it began with step {following[0][0]}.")
+        table.add_row(
+            str(number),
+            str(death.step),
+            death.doing,
+            "yes" if death.draft else "",
+            f"step {death.newest}" if death.newest else "the beginning",
+            str(len(repeated)),
+            str(sum(repeated)),
+        )
+    console.print(table)
+    return wrong
 
-    result = Table(title="undisturbed and killed, bit for bit")
+
+def print_comparison(console: Console, undisturbed: Run, killed: Run) -> list[str]:
+    wrong = []
+    table = Table(title="undisturbed and killed, bit for bit")
     for column in ("", "arrays", "bytes", "differ"):
-        result.add_column(column, justify="right" if column else "left")
-    result.add_column("")
+        table.add_column(column, justify="right" if column else "left")
+    table.add_column("")
+
+    def add(part: str, count: int, size: str, different: int) -> None:
+        equal = count > 0 and different == 0
+        table.add_row(
+            part, str(count), size, str(different), "[green]equal[/]" if equal else "[red]DIFFERENT[/]"
+        )
+        if not equal:
+            wrong.append(f"Not the same: {part}.")
+
     a, b = final_state(undisturbed), final_state(killed)
-    all_equal = True
     for part in a:
         names = a[part].keys() | b[part].keys()
-        different = [n for n in names if not same_bits(a[part].get(n), b[part].get(n))]
-        equal = bool(names) and not different
-        all_equal &= equal
-        verdict = "[green]equal" if equal else f"[red]DIFFERENT: {', '.join(different[:3])}"
-        size = sum(array.nbytes for array in a[part].values())
-        result.add_row(part, str(len(names)), f"{size:,}", str(len(different)), verdict)
+        different = sum(not same_bits(a[part].get(name), b[part].get(name)) for name in names)
+        add(part, len(names), f"{sum(array.nbytes for array in a[part].values()):,}", different)
     losses = [(undisturbed.losses.get(step), killed.losses.get(step)) for step in range(1, STEPS + 1)]
-    different_losses = sum(one is None or one != other for one, other in losses)
-    equal = different_losses == 0 and repeated_same
-    verdict = "[green]equal" if equal else "[red]DIFFERENT"
-    result.add_row("loss of every step", str(STEPS), "", str(different_losses), verdict)
-    console.print(result)
-    if not newest_found:
-        console.print("[red]A restart did not go on from the newest checkpoint.")
-    _, saving, deleting = killed.on_disk()
-    if saving or deleting:
-        console.print("[red]The last process did not clean up what the dead ones left behind.")
-    return all_equal and equal and newest_found and not saving and not deleting
+    add("loss of every step", STEPS, "", sum(one is None or one != other for one, other in losses))
+    console.print(table)
+    return wrong
 
 
 def plot(undisturbed: Run, killed: Run, path: Path) -> None:

@@ -71,6 +71,10 @@ class Run:
     def losses(self) -> dict[int, str]:
         return dict(itertools.chain(*self.attempts))  # of a step that was repeated, the last
 
+    @property
+    def typical_save_seconds(self) -> float:
+        return statistics.median(self.save_seconds or [0.0])
+
     def on_disk(self) -> tuple[int, dict[int, int], list[int]]:
         """The newest checkpoint; the steps being saved, by inode; the steps being deleted.
 
@@ -117,7 +121,7 @@ def make_plans(rng: random.Random) -> list[Plan]:
     plans = [Plan(Kind.SAVING, step, rng.uniform(0, 0.8)) for step in saves]
     plans += [Plan(Kind.TRAINING, rng.randrange(5, STEPS - 15), rng.random()) for _ in range(3)]
     plans.sort(key=lambda plan: plan.step)
-    plans.insert(rng.randrange(1, 6), Plan(Kind.STARTING, 0, rng.uniform(0.3, 0.9)))
+    plans.insert(rng.randrange(1, 6), Plan(Kind.STARTING, 0, rng.uniform(0.2, 0.6)))
     return plans
 
 
@@ -201,7 +205,7 @@ def watch(
             if plan.kind == Kind.TRAINING:
                 kill_at = now + plan.delay * typical.step_seconds
             elif save_since:
-                kill_at = save_since + plan.delay * statistics.median(typical.save_seconds)
+                kill_at = save_since + plan.delay * typical.typical_save_seconds
         rest = kill_at - time.monotonic()
         if rest < 0.05:
             time.sleep(max(0.0, rest))

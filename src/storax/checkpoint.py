@@ -14,6 +14,7 @@ from storax.arrays.read import Source, open_array
 from storax.errors import CheckpointNotFound, Corrupt, ItemNotFound
 from storax.ocdbt.index import Index
 from storax.store import commit
+from storax.store.sealed import LIST_NAME, SealedDirectory
 from storax.tree import documents
 from storax.tree.documents import TreeDocument
 from storax.tree.dtypes import dtype_name
@@ -68,11 +69,10 @@ class OpenCheckpoint:
 
 def load_json(directory: Path, file: str = documents.JSON_ITEM_DOCUMENT) -> Any:
     """The value of a JSON item."""
-    path = directory / file
-    text = _read(path)
+    text = SealedDirectory(directory).read(file)
     if text is None:
         raise Corrupt(f"{directory} is neither a tree nor a JSON item: there is no {file}")
-    return documents.parse_json(text, str(path))
+    return documents.parse_json(text, str(directory / file))
 
 
 def open_checkpoint(directory: Path) -> OpenCheckpoint:
@@ -83,7 +83,7 @@ def open_checkpoint(directory: Path) -> OpenCheckpoint:
     """
     if not commit.is_committed(directory):
         raise CheckpointNotFound(_what_is_there(directory))
-    text = _read(directory / documents.STEP_DOCUMENT)
+    text = SealedDirectory(directory).read(documents.STEP_DOCUMENT)
     document = (
         documents.StepDocument()
         if text is None
@@ -128,13 +128,6 @@ def _what_is_there(directory: Path) -> str:
     return f"{directory} is not a checkpoint: it has neither {documents.TREE_DOCUMENT} nor items."
 
 
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
 # --- one tree ------------------------------------------------------------------------------------
 
 
@@ -149,8 +142,9 @@ class SavedLeaf:
 class SavedTree:
     """The documents of a tree, and its arrays opened as they are asked for."""
 
-    def __init__(self, directory: Path, document: TreeDocument) -> None:
+    def __init__(self, directory: Path, document: TreeDocument, texts: SealedDirectory) -> None:
         self.directory = directory
+        self._texts = texts
         self._document = document
         self.tuples = document.tuples
 
@@ -158,10 +152,16 @@ class SavedTree:
     def open(cls, directory: Path) -> SavedTree:
         """Raises ``Corrupt`` if the tree's document is missing or wrong."""
         path = directory / documents.TREE_DOCUMENT
-        text = _read(path)
+        texts = SealedDirectory(directory)
+        text = texts.read(documents.TREE_DOCUMENT)
         if text is None:
             raise Corrupt(f"{path} is missing: the names of the tree are in it.")
-        return cls(directory, TreeDocument.parse(text, str(path)))
+        document = TreeDocument.parse(text, str(path))
+        if document.ours and not texts.is_sealed:
+            raise Corrupt(
+                f"{directory / LIST_NAME} is missing: without it damaged documents are not found out."
+            )
+        return cls(directory, document, texts)
 
     def leaves(self, names: Collection[str] | None = None) -> list[SavedLeaf]:
         """The leaves, complete. Those not among ``names`` are not opened, so their shapes stay unknown."""
@@ -209,7 +209,7 @@ class SavedTree:
         if self._index is not None:
             others = []
             for leaf in leaves:
-                source = open_array(self._index, leaf.name, str(self.directory))
+                source = open_array(self._index, leaf.name, str(self.directory), marked=self._document.ours)
                 if source is None:
                     others.append(leaf.name)
                 else:
@@ -237,20 +237,23 @@ class SavedTree:
 
     @cached_property
     def _shardings(self) -> dict[str, str]:
+        text = self._texts.read(documents.SHARDING_DOCUMENT)
         path = self.directory / documents.SHARDING_DOCUMENT
-        text = _read(path)
         return {} if text is None else documents.parse_shardings(text, str(path))
 
     @cached_property
     def _strings(self) -> dict[str, str]:
+        text = self._texts.read(documents.STRINGS_DOCUMENT)
         path = self.directory / documents.STRINGS_DOCUMENT
-        text = _read(path)
         return {} if text is None else {k: str(v) for k, v in documents.parse_object(text, str(path)).items()}
 
     @cached_property
     def _prng(self) -> dict[str, str]:
         directory = self.directory / documents.ARRAY_DOCUMENTS
+        names = {f"{documents.ARRAY_DOCUMENTS}/{path.name}" for path in directory.glob("process_*")}
+        names |= {name for name in self._texts.names if name.startswith(f"{documents.ARRAY_DOCUMENTS}/")}
         found: dict[str, str] = {}
-        for path in sorted(directory.iterdir()) if directory.is_dir() else ():
-            found |= documents.parse_array_document(path.read_bytes(), str(path))
+        for name in sorted(names):
+            text = self._texts.read(name)
+            found |= documents.parse_array_document(text or b"", str(self.directory / name))
         return found

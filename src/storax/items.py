@@ -16,7 +16,6 @@ from storax.checkpoint import load_json
 from storax.errors import BadOption
 from storax.loading import Options, load_tree
 from storax.saving import Compression, StagedItem, stage_tree
-from storax.store import posix
 from storax.tree import documents
 
 DEFAULT_ITEM = "default"
@@ -100,8 +99,8 @@ class StagedJson:
     file: str = documents.JSON_ITEM_DOCUMENT
     handler: str = field(default=documents.JSON_HANDLER)
 
-    def write(self, directory: Path) -> None:
-        posix.write_file(directory / self.file, self.text)
+    def write(self, directory: Path) -> Mapping[str, bytes]:
+        return {self.file: self.text}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,13 @@ from storax import pytree
 from storax.arrays import place
 from storax.checkpoint import SavedLeaf, SavedTree, open_checkpoint
 from storax.errors import BadOption, CheckpointChanged, CheckpointNotFound, TreeMismatch, UnsupportedLeaf
-from storax.plan.boxes import Box, box_shape
+from storax.plan.boxes import Box, box_shape, size
+from storax.progress import Progress, expect, settle, watching
 from storax.store import posix
 from storax.store.budget import Budget
 from storax.store.paths import resolve
 from storax.store.reading import Act, Segment, read_all
+from storax.tracing import recording, span
 from storax.tree.dtypes import converted, dtype_named
 from storax.tree.leaves import EMPTY, Leaf
 from storax.tree.match import match
@@ -49,6 +51,8 @@ def load(
     partial: bool = False,
     missing: Literal["error", "keep"] = "error",
     cast: bool = False,
+    progress: Progress = False,
+    trace: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Loads a checkpoint, of storax or of Orbax.
 
@@ -67,6 +71,8 @@ def load(
       partial: ignore what the checkpoint has and the target does not ask for.
       missing: ``"keep"`` leaves the target's own value where the checkpoint has none.
       cast: allow casts that can lose values, such as float to int.
+      progress: True shows a bar; or a callback with the bytes read and in all.
+      trace: a file to add a trace of this load to, which ``storax timeline`` and Perfetto show.
 
     Returns:
       The tree.
@@ -85,7 +91,8 @@ def load(
     """
     options = Options(partial=partial, missing=missing, cast=cast)
     directory = resolve(path)
-    return unchanged(directory, lambda: _load_items(directory, target, options))
+    with recording(trace, "load", checkpoint=str(directory)), watching(progress, f"loading {directory}"):
+        return unchanged(directory, lambda: _load_items(directory, target, options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +232,25 @@ class _Landing:
     def nbytes(self) -> int:
         return self.saved.leaf.nbytes
 
+    @property
+    def boxes(self) -> list[Box]:
+        """The boxes of the array that are wanted here."""
+        source = self.saved.source
+        if source is None:
+            return []
+        return place.local_boxes(source.shape, self.sharding if self.kind == "jax.Array" else None)
+
+    @property
+    def local_bytes(self) -> int:
+        """Bytes of the boxes that are wanted here."""
+        source = self.saved.source
+        return 0 if source is None else sum(map(size, self.boxes)) * source.dtype.itemsize
+
     def memory(self) -> dict[Box, np.ndarray]:
         source = self.saved.source
         if source is None:
             return {}
-        wanted = place.local_boxes(source.shape, self.sharding if self.kind == "jax.Array" else None)
+        wanted = self.boxes
         make = place.aligned if self.kind == "jax.Array" else np.empty
         return {box: make(box_shape(box), source.dtype) for box in wanted}
 
@@ -332,13 +353,16 @@ def _check_shardings(landings: Iterable[_Landing]) -> None:
 def _land(landings: Sequence[_Landing], where: Path) -> list[Any]:
     """Reads and places all leaves, a batch of bounded host memory at a time."""
     _log_moved(landings, where)
+    expect(sum(landing.local_bytes for landing in landings))
     values: list[Any] = []
     budget = Budget()
     for batch in _batches(landings):
         memory = [landing.memory() for landing in batch]
         segments, acts = _reads(batch, memory)
         read_all(segments, acts, budget=budget)
-        values += [landing.value(parts) for landing, parts in zip(batch, memory, strict=True)]
+        with span("place"):
+            values += [landing.value(parts) for landing, parts in zip(batch, memory, strict=True)]
+    settle()
     return values
 
 

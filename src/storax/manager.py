@@ -23,6 +23,7 @@ from storax.plan.retention import KeepRule, SaveRule
 from storax.saving import SaveHandle, check_json, start, wait_for_running, write_checkpoint
 from storax.store import commit, posix
 from storax.store.paths import resolve
+from storax.tracing import recording, span
 from storax.tree import documents
 
 _log = logging.getLogger("storax")
@@ -228,13 +229,16 @@ class CheckpointManager:
         final = self._path(number)
         if commit.is_committed(final):
             raise commit.exists(final, f"Delete it first: mngr.delete({number}).")
-        items = self._staged(args, metrics)
+        with recording(None, "stage", step=number):
+            items = self._staged(args, metrics)
         custom = check_json(custom_metadata, "custom_metadata")
         wait_for_running()
 
         def act() -> None:
-            write_checkpoint(final, items, custom=custom)
-            self._retain()
+            with recording(None, "save", checkpoint=str(final)):
+                write_checkpoint(final, items, custom=custom)
+                with span("retain"):
+                    self._retain()
 
         self._begun = number
         self._handle = start(act, what=f"saving step {number} in {self._directory}")
@@ -309,7 +313,8 @@ class CheckpointManager:
         if number is None:
             raise CheckpointNotFound(f"{self._directory} has no committed step yet; latest_step() is None.")
         path = self._existing(number)
-        return unchanged(path, lambda: self._restore(path, args))
+        with recording(None, "load", checkpoint=str(path)):
+            return unchanged(path, lambda: self._restore(path, args))
 
     def _restore(self, path: Path, args: Any) -> Any:
         checkpoint = open_checkpoint(path)

@@ -24,9 +24,12 @@ from storax.arrays.write import values_of
 from storax.errors import BadOption, in_context
 from storax.ocdbt.merge import merge
 from storax.ocdbt.writer import write_database
+from storax.progress import Progress, watching
 from storax.store import commit, posix
 from storax.store.budget import WORKERS
 from storax.store.paths import resolve
+from storax.store.sealed import LIST_NAME, seal
+from storax.tracing import recording, span
 from storax.tree import documents
 from storax.tree.leaves import Leaf
 
@@ -42,6 +45,8 @@ def save(
     overwrite: bool = False,
     compression: Compression = None,
     custom_metadata: Mapping[str, Any] | None = None,
+    progress: Progress = False,
+    trace: str | os.PathLike[str] | None = None,
 ) -> None:
     """Saves a tree to a path. When it returns, the checkpoint is whole and survives a power failure.
 
@@ -51,6 +56,8 @@ def save(
       overwrite: replace a checkpoint that is there. At every instant the old or the new one is readable.
       compression: ``"zstd"`` makes files smaller and saving slower; by default bytes are kept as they are.
       custom_metadata: a JSON object to keep beside the tree; ``metadata`` shows it.
+      progress: True shows a bar; or a callback with the bytes written and in all.
+      trace: a file to add a trace of this save to, which ``storax timeline`` and Perfetto show.
 
     Raises:
       CheckpointExists: the path is taken, and ``overwrite`` is not set.
@@ -67,9 +74,11 @@ def save(
     """
     final = resolve(path)
     _refuse_taken(final, overwrite)
+    custom = check_json(custom_metadata, "custom_metadata")
     wait_for_running()
-    items: dict[str | None, StagedItem] = {None: stage_tree(tree, hold=True, compression=compression)}
-    write_checkpoint(final, items, overwrite=overwrite, custom=check_json(custom_metadata, "custom_metadata"))
+    with recording(trace, "save", checkpoint=str(final)), watching(progress, f"saving {final}"):
+        items: dict[str | None, StagedItem] = {None: stage_tree(tree, hold=True, compression=compression)}
+        write_checkpoint(final, items, overwrite=overwrite, custom=custom)
 
 
 def save_async(
@@ -79,6 +88,8 @@ def save_async(
     overwrite: bool = False,
     compression: Compression = None,
     custom_metadata: Mapping[str, Any] | None = None,
+    progress: Progress = False,
+    trace: str | os.PathLike[str] | None = None,
 ) -> SaveHandle:
     """Saves a tree in the background. Returns once the values are safe in host memory.
 
@@ -106,10 +117,15 @@ def save_async(
     custom = check_json(custom_metadata, "custom_metadata")
     _refuse_taken(final, overwrite)
     wait_for_running()
-    items: dict[str | None, StagedItem] = {None: stage_tree(tree, hold=False, compression=compression)}
-    return start(
-        lambda: write_checkpoint(final, items, overwrite=overwrite, custom=custom), what=f"saving {final}"
-    )
+    what = f"saving {final}"
+    with recording(trace, "stage", checkpoint=str(final)):
+        items: dict[str | None, StagedItem] = {None: stage_tree(tree, hold=False, compression=compression)}
+
+    def act() -> None:
+        with recording(trace, "save", checkpoint=str(final)), watching(progress, what):
+            write_checkpoint(final, items, overwrite=overwrite, custom=custom)
+
+    return start(act, what=what)
 
 
 def check_json(value: Mapping[str, Any] | None, what: str) -> dict[str, Any]:
@@ -146,8 +162,12 @@ class StagedItem(Protocol):
         """The class by which Orbax reads it."""
         ...
 
-    def write(self, directory: Path) -> None:
-        """Writes it into a directory, durably but for the names in the directories."""
+    def write(self, directory: Path) -> Mapping[str, bytes]:
+        """Writes what is large into a directory, durably but for the names in the directories.
+
+        Returns:
+          The documents that belong beside it, by their paths below the directory.
+        """
         ...
 
 
@@ -165,16 +185,12 @@ class StagedTree:
         has_strings = any(leaf.value is not None for leaf in self.leaves)
         return documents.TREE_HANDLER_WITH_STRINGS if has_strings else documents.TREE_HANDLER
 
-    def write(self, directory: Path) -> None:
+    def write(self, directory: Path) -> Mapping[str, bytes]:
         part = f"ocdbt.process_{_PROCESS}"
         posix.make_directory(directory / part)
         entries = write_database(directory / part, values_of(self.arrays, self.compression), workers=WORKERS)
-        merge(directory, {part: entries})
-        posix.make_directory(directory / documents.ARRAY_DOCUMENTS)
-        for name, text in self._documents().items():
-            posix.write_file(directory / name, text)
-
-    def _documents(self) -> dict[str, bytes]:
+        with span("merge"):
+            merge(directory, {part: entries})
         return {
             documents.TREE_DOCUMENT: documents.TreeDocument(self.leaves, self.tuples).encode(),
             documents.SHARDING_DOCUMENT: documents.encode_shardings(self.leaves),
@@ -197,16 +213,18 @@ def stage_tree(tree: Any, *, hold: bool, compression: Compression = None) -> Sta
     """
     if compression not in (None, "zstd"):
         raise BadOption(f"compression is {compression!r}; it must be None or 'zstd'")
-    pairs, structure = pytree.flatten(tree)
-    leaves = pytree.describe(pairs)
-    tuples = pytree.tuples(structure, [path for path, _ in pairs])
-    values = [pytree.array_of(leaf, value) for leaf, (_, value) in zip(leaves, pairs, strict=True)]
-    start_copies(values)
-    arrays = [
-        stage(leaf, value, hold=hold)
-        for leaf, value in zip(leaves, values, strict=True)
-        if not leaf.is_in_document
-    ]
+    with span("flatten"):
+        pairs, structure = pytree.flatten(tree)
+        leaves = pytree.describe(pairs)
+        tuples = pytree.tuples(structure, [path for path, _ in pairs])
+        values = [pytree.array_of(leaf, value) for leaf, (_, value) in zip(leaves, pairs, strict=True)]
+    with span("stage"):
+        start_copies(values)
+        arrays = [
+            stage(leaf, value, hold=hold)
+            for leaf, value in zip(leaves, values, strict=True)
+            if not leaf.is_in_document
+        ]
     return StagedTree(tuple(leaves), tuples, tuple(arrays), compression)
 
 
@@ -232,14 +250,17 @@ def write_checkpoint(
     """
     init_ns = init_ns or time.time_ns()
     draft = commit.begin(final)
+    own: Mapping[str, bytes] = {}
     try:
         for name, item in items.items():
             directory = draft.path if name is None else draft.path / name
             if name is not None:
                 posix.make_directory(directory)
-            item.write(directory)
-            if name is not None:
-                posix.write_file(directory / documents.MARKER, documents.marker_text(f"{final}/{name}"))
+            texts = item.write(directory)
+            if name is None:
+                own = texts
+            else:
+                _write_documents(directory, texts, final / name)
         handlers: Any = {name: item.handler for name, item in items.items()}
         step = documents.StepDocument(
             item_handlers=handlers.get(None, handlers),
@@ -247,13 +268,23 @@ def write_checkpoint(
             commit_ns=time.time_ns(),
             custom=custom or {},
         )
-        posix.write_file(draft.path / documents.STEP_DOCUMENT, step.encode())
-        posix.write_file(draft.path / documents.MARKER, documents.marker_text(str(final)))
-        posix.sync_tree(draft.path)
-        commit.publish(draft, overwrite=overwrite)
+        _write_documents(draft.path, {**own, documents.STEP_DOCUMENT: step.encode()}, final)
+        with span("fsync", file=str(draft.path)):
+            posix.sync_tree(draft.path)
+        with span("publish"):
+            commit.publish(draft, overwrite=overwrite)
     except BaseException:
         commit.discard(draft)
         raise
+
+
+def _write_documents(directory: Path, texts: Mapping[str, bytes], final: Path) -> None:
+    """Writes documents, the list of their checksums and, last, the marker."""
+    for parent in sorted({str(Path(name).parent) for name in texts} - {"."}):
+        posix.make_directory(directory / parent)
+    marker = {documents.MARKER: documents.marker_text(str(final))}
+    for name, text in {**texts, LIST_NAME: seal(texts), **marker}.items():
+        posix.write_file(directory / name, text)
 
 
 # --- the background ------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import numpy as np
 from storax.arrays import zarr
 from storax.arrays.read import Wanted
 from storax.errors import Corrupt
+from storax.progress import advance
 from storax.store.reading import Act
 
 
@@ -28,6 +29,11 @@ class ForeignArray:
         return tuple(self.store.shape)
 
     @property
+    def atom(self) -> tuple[int, ...]:
+        chunk: tuple[int, ...] = tuple(self.store.chunk_layout.read_chunk.shape)
+        return chunk
+
+    @property
     def dtype(self) -> np.dtype:
         dtype: np.dtype = self.store.dtype.numpy_dtype
         return dtype
@@ -41,6 +47,7 @@ class ForeignArray:
         def run() -> None:
             try:
                 memory[...] = self.store[index].read().result()
+                advance(memory.nbytes)
             except ValueError as error:
                 raise Corrupt(f"{self.where}: {self.name}: {error}") from None
 

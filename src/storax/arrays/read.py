@@ -20,10 +20,12 @@ import numpy as np
 from storax.arrays import zarr
 from storax.errors import Corrupt
 from storax.ocdbt.index import Index
+from storax.ocdbt.layout import file_mark
 from storax.ocdbt.nodes import Indirect, Inline
 from storax.plan import boxes
 from storax.plan.boxes import Box
-from storax.store.reading import Act, Segment
+from storax.progress import advance
+from storax.store.reading import Act, Read, Segment
 from storax.tree.names import display
 
 # Below this a copy costs less than a system call of its own.
@@ -40,8 +42,8 @@ class Source(Protocol):
     @property
     def dtype(self) -> np.dtype: ...
 
-    def reads(self, wanted: Sequence[Wanted]) -> Iterable[Segment | Act]:
-        """How to fill each array with its box: runs of files to read, or acts to do. In any order."""
+    def reads(self, wanted: Sequence[Wanted]) -> Iterable[Read]:
+        """How to fill each array with its box: runs of files to read, or work to do. In any order."""
         ...
 
 
@@ -53,12 +55,14 @@ class _ChunkRead:
       what: the leaf and the index range, for messages.
       box: of the chunk; at the upper edge of the array it reaches beyond.
       targets: (box of the array, memory for it).
+      marked: whether the data file begins with its own name.
     """
 
     what: str
     array: zarr.ZarrArray
     box: Box
     targets: tuple[Wanted, ...]
+    marked: bool
 
     @property
     def nbytes(self) -> int:
@@ -83,10 +87,15 @@ class DatabaseArray:
     array: zarr.ZarrArray
     index: Index
     where: str
+    marked: bool
 
     @property
     def shape(self) -> tuple[int, ...]:
         return self.array.shape
+
+    @property
+    def atom(self) -> tuple[int, ...]:
+        return self.array.chunk_shape
 
     @property
     def dtype(self) -> np.dtype:
@@ -116,14 +125,14 @@ class DatabaseArray:
                 # The dots: a view, also of 0-d memory.
                 index: Any = (*boxes.slices(part, box), ...)
                 targets.append((part, memory[index]))
-        read = _ChunkRead(what, self.array, chunk, tuple(targets))
+        read = _ChunkRead(what, self.array, chunk, tuple(targets), self.marked)
         if isinstance(place, Indirect):
             return _segment(read, place, self.index.directory)
         data = memoryview(place.data)
         return lambda: _deliver(read, data, f"the database in {self.where}")
 
 
-def open_array(index: Index, name: str, where: str) -> DatabaseArray | None:
+def open_array(index: Index, name: str, where: str, *, marked: bool) -> DatabaseArray | None:
     """The array of a leaf; None if TensorStore has to decode it. Raises ``Corrupt`` if there is none."""
     key = zarr.key_of(name, zarr.METADATA_KEY)
     parse = zarr.parse
@@ -136,7 +145,7 @@ def open_array(index: Index, name: str, where: str) -> DatabaseArray | None:
     if not isinstance(entry, Inline):
         return None
     array = parse(entry.data, f"{where}: {key}")
-    return None if array.codec == "other" else DatabaseArray(name, array, index, where)
+    return None if array.codec == "other" else DatabaseArray(name, array, index, where, marked)
 
 
 # --- one chunk -----------------------------------------------------------------------------------
@@ -145,11 +154,19 @@ def open_array(index: Index, name: str, where: str) -> DatabaseArray | None:
 def _segment(read: _ChunkRead, place: Indirect, directory: Path) -> Segment:
     path = os.path.join(directory, place.file)
     where = f"{path} at offset {place.offset:,}"
+    begins = file_mark(place.file) if read.marked else b""
     if place.length != read.nbytes + read.array.checksum_bytes:
         raise _wrong_length(read, place.length, where)
     direct = read.whole_memory()
     if direct is None or read.nbytes < _WORTH_A_CALL:
-        return Segment(path, place.offset, place.length, lambda value: _deliver(read, value, where))
+        return Segment(
+            path,
+            place.offset,
+            place.length,
+            lambda value: _deliver(read, value, where),
+            begins=begins,
+            what=read.what,
+        )
     checksum = memoryview(bytearray(read.array.checksum_bytes))
     return Segment(
         path,
@@ -157,6 +174,8 @@ def _segment(read: _ChunkRead, place: Indirect, directory: Path) -> Segment:
         place.length,
         lambda _: _verify(read, direct, checksum, where),
         into=(direct, checksum),
+        begins=begins,
+        what=read.what,
     )
 
 
@@ -177,6 +196,7 @@ def _verify(read: _ChunkRead, data: memoryview, checksum: memoryview, where: str
             f"{read.what}: the checksum does not fit the bytes in {where}. The file was damaged after it "
             "was written; load another step."
         )
+    advance(sum(memory.nbytes for _, memory in read.targets))
 
 
 def _wrong_length(read: _ChunkRead, length: int, where: str) -> Corrupt:

@@ -14,10 +14,11 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+from storax import progress
 from storax.errors import BadOption, NameCollision
 from storax.ocdbt.files import split
 from storax.ocdbt.index import MANIFEST_NAME
-from storax.ocdbt.layout import Piece, lay_out
+from storax.ocdbt.layout import Piece, file_mark, lay_out
 from storax.ocdbt.manifest import Version, encode_manifest, new_config
 from storax.ocdbt.nodes import (
     LONGEST_KEY,
@@ -34,6 +35,7 @@ from storax.ocdbt.nodes import (
 from storax.ocdbt.wire import checksum
 from storax.store import posix
 from storax.store.budget import run_all
+from storax.tracing import span
 
 # Nodes are cut near these sizes: encoded, which a reader must fetch for one key, and as keys in memory.
 _NODE_BYTES = 256 << 10
@@ -78,10 +80,12 @@ def write_database(directory: Path, values: Sequence[Value], *, workers: int) ->
     _check_keys([value.key for value in values])
     sizes = [_length(v.data) + (_CHECKSUM_BYTES if v.checksum else 0) for v in values]
     layout = lay_out(sizes, workers)
+    progress.expect(sum(sizes))
     posix.make_directory(directory / "d")
     entries: list[Entry | None] = [None] * len(values)
     for i in layout.inline:
         entries[i] = (values[i].key, Inline(b"".join(_stored(values[i]))))
+        progress.advance(sizes[i])
     tasks: list[Callable[[], None]] = []
     for pieces in layout.files:
         name = _new_name()
@@ -198,12 +202,15 @@ def _check_keys(keys: Sequence[bytes]) -> None:
 
 
 def _write_pieces(path: Path, pieces: Sequence[Piece], values: Sequence[Value]) -> None:
-    with posix.new_file(path) as file:
+    with span("write", file=str(path)), posix.new_file(path) as file:
+        file.write_at(0, [file_mark(path.name)])
         for piece in pieces:
             parts = [part for i in piece.members for part in _stored(values[i])]
             # One large value goes from the caller's memory as it is; many small ones go as one buffer.
-            file.write_at(piece.offset, parts if len(piece.members) == 1 else [b"".join(parts)])
-        file.sync()
+            written = file.write_at(piece.offset, parts if len(piece.members) == 1 else [b"".join(parts)])
+            progress.advance(written)
+        with span("fsync", file=str(path)):
+            file.sync()
 
 
 def _stored(value: Value) -> list[memoryview | bytes]:

@@ -51,3 +51,29 @@ def _rows_per_chunk(rows: int, most: int, may_overhang: bool) -> int:
     if may_overhang:
         return most
     return next(rows // pieces for pieces in range(fewest, rows + 1) if rows % pieces == 0)
+
+
+def aligned_chunk_shape(
+    shape: Sequence[int], atom: Sequence[int], itemsize: int, most_bytes: int = MOST_BYTES
+) -> tuple[int, ...]:
+    """The shape of chunks that are whole numbers of atoms, if they can be, and no larger than allowed.
+
+    Grown from the last dimension on, so that a chunk is as nearly one run as its atoms let it be.
+    An atom that is larger than a chunk may be is cut no further: it is read whole in any case.
+
+    >>> aligned_chunk_shape((64, 1024, 4096), (1, 1, 4096), 4)
+    (1, 1024, 4096)
+    >>> aligned_chunk_shape((4096, 50000), (4096, 1), 4)
+    (4096, 1000)
+    """
+    chunk = [max(1, min(a, n)) for a, n in zip(atom, shape, strict=True)]
+    for axis in reversed(range(len(chunk))):
+        others = math.prod(chunk[:axis]) * math.prod(chunk[axis + 1 :]) * itemsize
+        step, rows = chunk[axis], max(1, shape[axis])
+        if rows * others <= most_bytes:
+            chunk[axis] = rows
+        elif step < rows and 2 * step * others <= most_bytes:
+            atoms = -(-rows // step)
+            most = most_bytes // (step * others)
+            chunk[axis] = min(rows, step * _rows_per_chunk(atoms, most, may_overhang=True))
+    return tuple(chunk)

@@ -1,80 +1,295 @@
-"""When to save and which steps to keep: pure functions of the steps that there are."""
+"""Which steps to keep: from what is known about the steps to a decision for each, with the reason. Pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from storax.errors import BadOption
+from storax.plan.steps import Decision, Step, any_of
+
+Decisions = dict[int, Decision]
+
+
+@runtime_checkable
+class KeepPolicy(Protocol):
+    """What to keep."""
+
+    def decide_keep(self, steps: Sequence[Step], now: float) -> Decisions:
+        """For each step, oldest first, whether to keep it, and why."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
-class SaveRule:
-    """When a manager saves: at multiples of an interval, at named steps, and first of all."""
+class Verdict:
+    """What becomes of a step, and why."""
 
-    interval: int = 1
-    on_steps: frozenset[int] = frozenset()
-    custom: Callable[[int, int | None], bool] | None = None
+    step: int
+    keep: bool
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.step:>10}  {'keep  ' if self.keep else 'delete'}  {self.reason}"
+
+
+class Verdicts(list[Verdict]):
+    """What becomes of each step. Shows itself as a table."""
+
+    @property
+    def dropped(self) -> list[int]:
+        """The steps to delete, oldest first."""
+        return [verdict.step for verdict in self if not verdict.keep]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self))
+
+    __repr__ = __str__
+
+
+def explain(
+    policy: KeepPolicy,
+    steps: Sequence[Step],
+    *,
+    now: float = 0.0,
+    pinned: Mapping[int, str] | None = None,
+    leased: Collection[int] = (),
+    keep_newest: bool = True,
+) -> Verdicts:
+    """What a policy makes of the steps, after what is above every policy.
+
+    Args:
+      policy: the policy.
+      steps: the committed steps, in any order.
+      now: seconds since 1970.
+      pinned: the pinned steps, and why they are; they stay.
+      leased: the steps that a reader holds open; they stay as long as it does.
+      keep_newest: whether the newest step stays, whatever the policy says.
+
+    Example:
+      >>> steps = [Step(n) for n in (1, 2, 3, 4)]
+      >>> explain(AnyKeep([LatestN(1), EveryNSteps(2)]), steps, pinned={1: "paper"})
+               1  keep    it is pinned: paper
+               2  keep    it is a multiple of 2
+               3  delete  it is not among the newest 1; it is not a multiple of 2
+               4  keep    it is among the newest 1; it is a multiple of 2
+    """
+    ordered = sorted(steps, key=lambda step: step.step)
+    decisions = policy.decide_keep(ordered, now) if ordered else {}
+    newest = ordered[-1].step if ordered else None
+    verdicts = Verdicts()
+    for step in (known.step for known in ordered):
+        decision = decisions[step]
+        if pinned and step in pinned:
+            decision = Decision(True, f"it is pinned: {pinned[step]}" if pinned[step] else "it is pinned")
+        elif not decision and step == newest and keep_newest:
+            decision = Decision(True, f"it is the newest ({decision.reason})")
+        elif not decision and step in leased:
+            decision = Decision(True, f"a reader holds it open; it goes afterwards ({decision.reason})")
+        verdicts.append(Verdict(step, decision.yes, decision.reason))
+    return verdicts
+
+
+def _each(steps: Sequence[Step], kept: Collection[int], yes: str, no: str | None = None) -> Decisions:
+    """Decisions with one reason for yes, and its opposite for no."""
+    no = no or yes.replace("it is ", "it is not ", 1)
+    return {s.step: Decision(True, yes) if s.step in kept else Decision(False, no) for s in steps}
+
+
+def _newest(steps: Sequence[int], count: int | None) -> set[int]:
+    return set(steps if count is None else steps[len(steps) - min(count, len(steps)) :])
+
+
+def _check_count(count: int | None, what: str) -> None:
+    if count is not None and count < 0:
+        raise BadOption(f"{what} is {count}; it must be None or at least 0")
+
+
+@dataclass(frozen=True)
+class KeepAll:
+    """Keep every step."""
+
+    def decide_keep(self, steps: Sequence[Step], now: float) -> Decisions:
+        return _each(steps, {s.step for s in steps}, "every step is kept")
+
+
+@dataclass(frozen=True)
+class LatestN:
+    """Keep the newest ``n`` steps; None keeps all."""
+
+    n: int | None = None
 
     def __post_init__(self) -> None:
-        if self.interval < 1:
-            raise BadOption(f"save_interval_steps is {self.interval}; it must be at least 1")
+        _check_count(self.n, "the number of steps to keep (max_to_keep)")
 
-    def wants(self, step: int, latest: int | None) -> bool:
-        """Whether ``step`` should be saved when ``latest`` is the newest step there is."""
-        if latest is not None and step <= latest:
-            return False
-        if self.custom is not None:
-            return self.custom(step, latest)
-        return latest is None or step % self.interval == 0 or step in self.on_steps
+    def decide_keep(self, steps: Sequence[Step], now: float) -> Decisions:
+        if self.n is None:
+            return KeepAll().decide_keep(steps, now)
+        return _each(steps, _newest([s.step for s in steps], self.n), f"it is among the newest {self.n}")
 
 
-@dataclass(frozen=True, slots=True)
-class KeepRule:
-    """Which steps stay: the newest ``count`` or the best ``count``, and every ``period``-th.
+@dataclass(frozen=True)
+class EveryNSteps:
+    """Keep multiples of ``interval_steps``; if not ``exact_interval``, each that is so far from the kept one before it.
 
-    The newest step always stays: a metric never costs the progress of a run.
+    Of these the newest ``max_to_keep``, if it is given.
     """
 
-    count: int | None = None
-    period: int | None = None
-    best: Callable[[Any], float] | None = None
+    interval_steps: int
+    exact_interval: bool = True
+    max_to_keep: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.interval_steps < 1:
+            raise BadOption(f"steps are kept every {self.interval_steps}; it must be at least 1 (keep_period)")
+        _check_count(self.max_to_keep, "max_to_keep")
+
+    def decide_keep(self, steps: Sequence[Step], now: float) -> Decisions:
+        numbers = [s.step for s in steps]
+        if self.exact_interval:
+            chosen = [number for number in numbers if number % self.interval_steps == 0]
+            reason = f"it is a multiple of {self.interval_steps}"
+        else:
+            chosen = _spaced(numbers, numbers, self.interval_steps)
+            reason = f"it is {self.interval_steps} steps from the one before it"
+        kept = _newest(chosen, self.max_to_keep)
+        if len(kept) < len(chosen):
+            return _each(steps, kept, f"{reason}, among the newest {self.max_to_keep} such")
+        return _each(steps, kept, reason)
+
+
+def _spaced(numbers: Sequence[int], positions: Sequence[float], apart: float) -> list[int]:
+    """The first number, and each whose position is so far from that of the one taken before."""
+    taken: list[int] = []
+    last = 0.0
+    for number, position in zip(numbers, positions, strict=True):
+        if not taken or position - last >= apart:
+            taken.append(number)
+            last = position
+    return taken
+
+
+@dataclass(frozen=True)
+class ClosestToEveryN:
+    """Keep, for each multiple of ``interval_steps``, the step that is nearest to it, and the newest step."""
+
+    interval_steps: int
+    max_to_keep: int | None = None
+
+    def __post_init__(self) -> None:
+        EveryNSteps(self.interval_steps, max_to_keep=self.max_to_keep)
+
+    def decide_keep(self, steps: Sequence[Step], now: float) -> Decisions:
+        nearest: dict[int, int] = {}
+        for number in (s.step for s in steps):
+            multiple = round(number / self.interval_steps) * self.interval_steps
+            if abs(number - multiple) <= abs(nearest.get(multiple, number) - multiple):
+                nearest[multiple] = number
+        chosen = sorted({*nearest.values(), *(s.step for s in steps[-1:])})
+        kept = _newest(chosen, self.max_to_keep)
+        return _each(steps, kept, f"it is the nearest to a multiple of {self.interval_steps}, or the newest")
+
+
+@dataclass(frozen=True)
+class EverySeconds:
+    """Keep the first step, and each that was saved so many seconds after the kept one before it."""
+
+    seconds: float
+
+    def decide_keep(self, steps: Sequence[Step], now: float) -> Decisions:
+        kept = _spaced([s.step for s in steps], [s.time for s in steps], self.seconds)
+        return _each(steps, kept, f"it is {self.seconds:g} s younger than the one kept before it")
+
+
+@dataclass(frozen=True)
+class YoungerThan:
+    """Keep what was saved in the last so many seconds."""
+
+    seconds: float
+
+    def decide_keep(self, steps: Sequence[Step], now: float) -> Decisions:
+        young = [s.step for s in steps if now - s.time <= self.seconds]
+        # A clock that was set back must not cost a step between two that stay.
+        kept = {s.step for s in steps if young and s.step >= young[0]}
+        return _each(steps, kept, f"it is not older than {self.seconds:g} s", f"it is older than {self.seconds:g} s")
+
+
+@dataclass(frozen=True)
+class KeepSteps:
+    """Keep the steps named."""
+
+    steps: Collection[int]
+
+    def decide_keep(self, steps: Sequence[Step], now: float) -> Decisions:
+        return _each(steps, self.steps, "it is one of the steps named")
+
+
+@dataclass(frozen=True)
+class BestN:
+    """Keep the ``n`` best steps by a metric; None keeps all.
+
+    A metric that is missing, is not a number or cannot be had ranks last.
+    """
+
+    metric: Callable[[Any], float]
     mode: Literal["max", "min"] = "max"
+    n: int | None = None
     keep_unmeasured: bool = True
 
     def __post_init__(self) -> None:
-        if self.count is not None and self.count < 0:
-            raise BadOption(f"max_to_keep is {self.count}; it must be None or at least 0")
-        if self.period is not None and self.period < 1:
-            raise BadOption(f"keep_period is {self.period}; it must be None or at least 1")
+        _check_count(self.n, "the number of best steps to keep (max_to_keep)")
         if self.mode not in ("max", "min"):
             raise BadOption(f"best_mode is {self.mode!r}; it must be 'max' or 'min'")
 
-    def ranked(self, metrics: Mapping[int, Any]) -> list[int]:
-        """The steps that have a metric, worst first; a NaN is the worst, and of equals the older one."""
-        if self.best is None:
-            return []
-        scores = {step: float(self.best(m)) for step, m in metrics.items() if m is not None}
-        sign = 1 if self.mode == "max" else -1
-        return sorted(scores, key=lambda s: (scores[s] == scores[s], sign * scores[s], s))
+    def score(self, step: Step) -> tuple[float | None, str]:
+        """A step's metric, None if it has none that counts; and what to say of it."""
+        if step.metrics is None:
+            return None, "it has no metrics"
+        try:
+            found = float(self.metric(step.metrics))
+        except Exception as error:  # what a user's function raises of one step must not cost the run
+            return None, f"its metric cannot be had ({type(error).__name__}: {error}), so it ranks last"
+        if found != found:
+            return None, "its metric is NaN, so it ranks last"
+        return found, f"its metric is {found:g}"
 
-    def drops(
-        self, steps: Collection[int], metrics: Mapping[int, Any], pinned: Collection[int] = ()
-    ) -> list[int]:
-        """The steps to delete, oldest first."""
-        if self.count is None or not steps:
-            return []
-        kept = {max(steps), *pinned}
-        if self.period:
-            kept |= {step for step in steps if step % self.period == 0}
-        if self.best is None:
-            candidates: Sequence[int] = sorted(steps)
-        else:
-            candidates = self.ranked({s: m for s, m in metrics.items() if s in steps})
-            if self.keep_unmeasured:
-                kept |= set(steps) - set(candidates)
+    def ranked(self, steps: Sequence[Step]) -> list[int]:
+        """The steps with metrics, worst first; of equals the older one first."""
+        sign = 1 if self.mode == "max" else -1
+        scores = {s.step: self.score(s)[0] for s in steps if s.metrics is not None}
+
+        def rank(step: int) -> tuple[bool, float, int]:
+            score = scores[step]
+            return (score is not None, 0.0 if score is None else sign * score, step)
+
+        return sorted(scores, key=rank)
+
+    def decide_keep(self, steps: Sequence[Step], now: float) -> Decisions:
+        if self.n is None:
+            return KeepAll().decide_keep(steps, now)
+        ranked = self.ranked(steps)
+        unmeasured = [s.step for s in steps if s.metrics is None]
+        if not self.keep_unmeasured:
+            ranked = unmeasured + ranked
+        best = _newest(ranked, self.n)
+        decisions: Decisions = {}
+        for step in steps:
+            what = self.score(step)[1]
+            if step.step in best:
+                decisions[step.step] = Decision(True, f"it is among the best {self.n}: {what}")
+            elif step.metrics is None and self.keep_unmeasured:
+                decisions[step.step] = Decision(True, f"{what}, and such steps are kept")
             else:
-                candidates = [*sorted(set(steps) - set(candidates)), *candidates]
-        kept |= set(candidates[max(0, len(candidates) - self.count) :])
-        return sorted(set(steps) - kept)
+                decisions[step.step] = Decision(False, f"it is not among the best {self.n}: {what}")
+        return decisions
+
+
+@dataclass(frozen=True)
+class AnyKeep:
+    """Keep what one of the policies keeps."""
+
+    policies: Sequence[KeepPolicy]
+
+    def decide_keep(self, steps: Sequence[Step], now: float) -> Decisions:
+        every = [policy.decide_keep(steps, now) for policy in self.policies]
+        return {s.step: any_of([decisions[s.step] for decisions in every]) for s in steps}

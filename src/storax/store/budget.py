@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import os
 import threading
 from collections import deque
@@ -20,22 +21,28 @@ class Budget:
     """Bytes that may be in flight at once.
 
     One that is larger than the whole budget still goes ahead, alone: otherwise it never could.
+    A thread that holds some already does not wait for more: others may be waiting for it.
     """
 
     def __init__(self, nbytes: int = DEFAULT_BUDGET) -> None:
         self._most = nbytes
         self._held = 0
         self._changed = threading.Condition()
+        self._mine = threading.local()
 
     @contextlib.contextmanager
     def holding(self, nbytes: int) -> Iterator[None]:
         """Waits until there is room for so many bytes, and holds them."""
+        before = getattr(self._mine, "held", 0)
         with self._changed:
-            self._changed.wait_for(lambda: not self._held or self._held + nbytes <= self._most)
+            if not before:
+                self._changed.wait_for(lambda: not self._held or self._held + nbytes <= self._most)
             self._held += nbytes
+        self._mine.held = before + nbytes
         try:
             yield
         finally:
+            self._mine.held = before
             with self._changed:
                 self._held -= nbytes
                 self._changed.notify_all()
@@ -68,7 +75,9 @@ def run_all(tasks: Sequence[Callable[[], None]], workers: int) -> None:
     threads: list[threading.Thread] = []
     try:
         for _ in range(min(workers, len(tasks)) - 1):
-            thread = threading.Thread(target=work, name="storax-worker")
+            # Whoever watches or traces this work (progress.py, tracing.py) does so on every thread.
+            within = contextvars.copy_context().run
+            thread = threading.Thread(target=within, args=(work,), name="storax-worker")
             try:
                 thread.start()
             except RuntimeError:

@@ -11,10 +11,14 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from storax.errors import CheckpointChanged, Corrupt
 from storax.store import posix
 from storax.store.budget import WORKERS, Budget, run_all
+from storax.tracing import span
 
 # Reads of small runs that lie near each other are joined: one system call, at most so large.
 _SMALL = 256 << 10
@@ -22,6 +26,8 @@ _JOINED = 8 << 20
 _GAP = 64 << 10
 
 Act = Callable[[], None]
+# Makes memory of a shape and a numpy dtype.
+Allocate = Callable[[tuple[int, ...], Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,8 @@ class Segment:
       offset, length: in bytes.
       then: called with the bytes when they are there, in any thread; they are gone afterwards.
       into: memory that the bytes go straight to, ``length`` bytes in all; then ``then`` gets nothing.
+      begins: what the file must begin with, checked once.
+      what: whose bytes they are, for messages.
     """
 
     path: str
@@ -40,6 +48,24 @@ class Segment:
     length: int
     then: Callable[[memoryview], None]
     into: tuple[memoryview, ...] = ()
+    begins: bytes = b""
+    what: str = "bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Something to compute from bytes that must be read first, into memory of its own.
+
+    Attributes:
+      nbytes: of that memory; the budget holds them while it is done.
+      prepare: given what makes memory, the reads into it, and the act that follows them.
+    """
+
+    nbytes: int
+    prepare: Callable[[Allocate], tuple[Sequence[Read], Act]]
+
+
+Read = Segment | Act | Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +77,19 @@ class Report:
     reads: int
 
 
-def read_all(segments: Iterable[Segment], acts: Sequence[Act] = (), *, budget: Budget) -> Report:
+def read_all(
+    segments: Iterable[Segment], acts: Sequence[Act | Work] = (), *, budget: Budget, workers: int = WORKERS
+) -> Report:
     """Reads all segments, in any order and several at a time, and does some acts among them.
 
     Args:
       segments: what to read.
       acts: other work to be done on the same threads.
       budget: extra memory in flight.
+      workers: threads, the caller's included.
+
+    Returns:
+      What was read, also for the works among the acts.
 
     Raises:
       Corrupt: a file is missing or ends early.
@@ -65,13 +97,62 @@ def read_all(segments: Iterable[Segment], acts: Sequence[Act] = (), *, budget: B
     """
     every = list(segments)
     groups = list(_grouped(every))
+    inner: list[Report] = []
     with _Files() as files:
-        run_all([*acts, *(_act(group, files, budget) for group in groups)], workers=WORKERS)
+        tasks = [_work(act, budget, inner) if isinstance(act, Work) else act for act in acts]
+        run_all([*tasks, *(_act(group, files, budget) for group in groups)], workers=workers)
+    return total([_report(every, groups), *inner])
+
+
+def planned(segments: Iterable[Segment]) -> Report:
+    """What ``read_all`` would read for these segments. Reads nothing."""
+    every = list(segments)
+    return _report(every, list(_grouped(every)))
+
+
+def total(reports: Sequence[Report]) -> Report:
+    """All of them together."""
+    return Report(
+        sum(report.wanted_bytes for report in reports),
+        sum(report.read_bytes for report in reports),
+        sum(report.reads for report in reports),
+    )
+
+
+def split(reads: Iterable[Read]) -> tuple[list[Segment], list[Act | Work]]:
+    """The runs of files among some reads, and the rest."""
+    segments: list[Segment] = []
+    acts: list[Act | Work] = []
+    for read in reads:
+        if isinstance(read, Segment):
+            segments.append(read)
+        else:
+            acts.append(read)
+    return segments, acts
+
+
+def _report(every: Sequence[Segment], groups: Sequence[Sequence[Segment]]) -> Report:
     return Report(
         sum(segment.length for segment in every),
-        sum(group[-1].offset + group[-1].length - group[0].offset for group in groups),
+        sum(_length(group) for group in groups),
         len(groups),
     )
+
+
+def _length(group: Sequence[Segment]) -> int:
+    return max(segment.offset + segment.length for segment in group) - group[0].offset
+
+
+def _work(work: Work, budget: Budget, reports: list[Report]) -> Act:
+    def run() -> None:
+        with budget.holding(work.nbytes):
+            reads, then = work.prepare(np.empty)
+            segments, acts = split(reads)
+            # On this thread alone: whoever holds part of the budget must not wait for others to get some.
+            reports.append(read_all(segments, acts, budget=budget, workers=1))
+            then()
+
+    return run
 
 
 def _grouped(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
@@ -104,14 +185,14 @@ def _act(group: Sequence[Segment], files: _Files, budget: Budget) -> Act:
     first = group[0]
 
     def straight() -> None:
-        files.fill(first.path, first.into, first.offset)
+        files.fill(first, first.into)
         first.then(memoryview(b""))
 
     def through_memory() -> None:
-        length = max(segment.offset + segment.length for segment in group) - first.offset
+        length = _length(group)
         with budget.holding(length):
             memory = memoryview(bytearray(length))
-            files.fill(first.path, [memory], first.offset)
+            files.fill(first, [memory])
             for segment in group:
                 start = segment.offset - first.offset
                 segment.then(memory[start : start + segment.length])
@@ -133,24 +214,38 @@ class _Files:
         for fd in self._open.values():
             os.close(fd)
 
-    def fill(self, path: str, memory: Sequence[memoryview], offset: int) -> None:
+    def fill(self, segment: Segment, memory: Sequence[memoryview]) -> None:
+        """Fills memory from where a segment begins."""
         need = sum(part.nbytes for part in memory)
-        got = posix.read_into(self._descriptor(path), memory, offset)
+        with span("read", file=segment.path, nbytes=need):
+            got = posix.read_into(self._descriptor(segment), memory, segment.offset)
         if got != need:
-            raise Corrupt(f"{path} ends early: {need:,} bytes wanted at offset {offset:,}, {got:,} there")
+            raise Corrupt(
+                f"{segment.what}: {segment.path} ends early: {need:,} bytes wanted at {segment.offset:,}, {got:,} there"
+            )
 
-    def _descriptor(self, path: str) -> int:
+    def _descriptor(self, segment: Segment) -> int:
         with self._lock:
-            if path not in self._open:
+            fd = self._open.get(segment.path)
+            if fd is None:
                 try:
-                    self._open[path] = posix.open_to_read(path)
+                    fd = self._open[segment.path] = posix.open_to_read(segment.path)
                 except FileNotFoundError:
-                    raise _missing(path) from None
-            return self._open[path]
+                    raise _missing(segment) from None
+                if segment.begins:
+                    _check_beginning(segment, fd)
+            return fd
 
 
-def _missing(path: str) -> Exception:
-    directory = os.path.dirname(path)
+def _check_beginning(segment: Segment, fd: int) -> None:
+    found = bytearray(len(segment.begins))
+    posix.read_into(fd, [memoryview(found)], 0)
+    if found != segment.begins:
+        raise Corrupt(f"{segment.what}: {segment.path} is not the file that was written: it begins otherwise")
+
+
+def _missing(segment: Segment) -> Exception:
+    directory = os.path.dirname(segment.path)
     if os.path.isdir(directory):
-        return Corrupt(f"{path} is missing; the checkpoint names it")
+        return Corrupt(f"{segment.what}: {segment.path} is missing; the checkpoint names it")
     return CheckpointChanged(f"{directory} was deleted while it was read")

@@ -125,12 +125,14 @@ class TreeDocument:
       tuples: the key paths (as ``path_text``) of nodes that were tuples, not lists.
       zarr3: whether the arrays are zarr3, not zarr2.
       complete: whether every chunk is there; older releases of Orbax left out those that are all zero.
+      ours: whether storax wrote it.
     """
 
     leaves: tuple[Leaf, ...]
     tuples: frozenset[str] = frozenset()
     zarr3: bool = True
     complete: bool = True
+    ours: bool = True
 
     def encode(self) -> bytes:
         ours = {leaf.name: extra for leaf in self.leaves if (extra := _our_fields(leaf))}
@@ -168,6 +170,7 @@ class TreeDocument:
             tuples,
             bool(raw.get("use_zarr3", False)),
             bool(raw.get("store_array_data_equal_to_fill_value", False)),
+            bool(ours),
         )
 
 

@@ -1,0 +1,60 @@
+"""Wants of many sources, some of them mere views of others, into one list of reads.
+
+A *view* has no bytes of its own: each box of it is boxes of its inputs, and the memory wanted
+for it is handed on in pieces. So nothing is copied on the way, and all that is wanted of one
+array, by whichever leaf, is read together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol, runtime_checkable
+
+from storax.arrays.read import Source, Wanted
+from storax.store.reading import Read
+
+Want = tuple[Source, Wanted]
+
+
+@runtime_checkable
+class View(Protocol):
+    """A source whose boxes are boxes of other sources."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def pulls(self, wanted: Wanted) -> Iterable[Want]:
+        """What is wanted of the inputs, for one wanted box; the memory is a part of the one given."""
+        ...
+
+
+def gather(wants: Iterable[Want]) -> list[Read]:
+    """The reads that fill all of them; each array that is no view is asked once, for all its boxes."""
+    asked: dict[int, tuple[Source, list[Wanted]]] = {}
+    for source, wanted in wants:
+        for root, part in _roots(source, wanted):
+            asked.setdefault(id(root), (root, []))[1].append(part)
+    return [read for root, parts in asked.values() for read in root.reads(parts)]
+
+
+def _roots(source: Source, wanted: Wanted) -> Iterator[Want]:
+    waiting: list[Want] = [(source, wanted)]
+    while waiting:
+        source, wanted = waiting.pop()
+        if not wanted[1].size:
+            continue
+        if isinstance(source, View):
+            waiting.extend(source.pulls(wanted))
+        else:
+            yield source, wanted
+
+
+def atom_of(source: Source) -> tuple[int, ...]:
+    """The block of a source that is best read whole: a chunk of a database, a row of a file.
+
+    Boxes that are whole numbers of atoms are read without reading anything else.
+    """
+    atom: Sequence[int] | None = getattr(source, "atom", None)
+    if atom is not None:
+        return tuple(max(1, min(a, n)) for a, n in zip(atom, source.shape, strict=True))
+    return (*(1 for _ in source.shape[:-1]), *source.shape[-1:])

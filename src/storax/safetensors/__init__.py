@@ -1,0 +1,1 @@
+"""The other format: a header, and one row-major run of bytes per tensor."""

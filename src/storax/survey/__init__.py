@@ -1,0 +1,1 @@
+"""What there is to see of checkpoints and runs, for people: nothing here needs JAX, and nothing prints."""
