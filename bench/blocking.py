@@ -66,6 +66,4 @@ def _orbax(setting: Setting, orbax: Orbax, tree: Any) -> Contestant:
         orbax.wait()
         common.remove(path)
 
-    return Contestant(
-        "Orbax, default", act, lambda: setting.fresh("a"), after, setting.slow_repeats, warm_up=False
-    )
+    return Contestant("Orbax, default", act, lambda: setting.fresh("a"), after, setting.slow_repeats)

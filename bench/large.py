@@ -41,9 +41,7 @@ def _group(setting: Setting, title: str, tree: Any, *, every: bool) -> list[Row]
     nbytes = common.size(tree)
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
     formats = _formats(setting, tree, leaves, every=every)
-    saves = [
-        writer(setting, name, save, most=most, warm_up=most > 2) for name, (save, _, most) in formats.items()
-    ]
+    saves = [writer(setting, name, save, most=most) for name, (save, _, most) in formats.items()]
     rows = common.race(f"{title}: save", saves, setting.repeats, nbytes)
     paths = {}
     restores = []

@@ -25,7 +25,7 @@ import common
 from common import Row, Setting
 
 SHORT = ("large", "blocking", "small", "startup")
-LONG = ("partial", "model", "training", "memory")
+LONG = ("partial", "tensors", "surgery", "model", "training", "memory")
 HERE = Path(__file__).parent
 
 _NOTES = """\

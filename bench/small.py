@@ -30,10 +30,10 @@ def run(setting: Setting) -> list[Row]:
     target = common.abstract(tree)
     nbytes = common.size(tree)
     orbax = Orbax(compression=True)
-    slow = 2 if setting.full else 1
+    slow = setting.slow_repeats
     saves = [
         writer(setting, "storax", lambda path: storax.save(path, tree)),
-        writer(setting, "Orbax, default", lambda path: orbax.save(path, tree), most=slow, warm_up=False),
+        writer(setting, "Orbax, default", lambda path: orbax.save(path, tree), most=slow),
     ]
     # Ten short rounds in place of a few: what is fast here takes tenths of seconds.
     rows = common.race("5,000 arrays of 1 KB: save", saves, max(10, setting.repeats), nbytes)
@@ -49,7 +49,6 @@ def run(setting: Setting) -> list[Row]:
         Contestant(name, functools.partial(load, paths[name]), most=slow if name != "storax" else 1000)
         for name, load in loads.items()
     ]
-    restores[1] = Contestant(restores[1].name, restores[1].act, most=slow, warm_up=False)
     rows += common.race("5,000 arrays of 1 KB: restore", restores, max(10, setting.repeats), nbytes)
     for path in paths.values():
         common.remove(path)

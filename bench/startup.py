@@ -14,9 +14,9 @@ start = time.perf_counter()
 print(time.perf_counter() - start)
 """
 _WHATS = {
-    "storax": "import storax",
-    "storax, with save and load": "import storax; storax.save, storax.load",
-    "storax, with everything": "import storax; [getattr(storax, name) for name in storax.__all__]",
+    "storax": "import storax; storax.save, storax.load",
+    "storax, no name used yet": "import storax",
+    "storax, every name used": "import storax; [getattr(storax, name) for name in storax.__all__]",
     "Orbax": "import orbax.checkpoint",
 }
 

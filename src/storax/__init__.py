@@ -10,11 +10,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from storax.compat import args as args
-    from storax.compat.checkpointers import StandardCheckpointer as StandardCheckpointer
+    from storax.background import SaveHandle as SaveHandle
+    from storax.compat.doors import *  # noqa: F403
+    from storax.compat.metadata import metadata as metadata
+    from storax.conversion import convert as convert
     from storax.errors import BadOption as BadOption
     from storax.errors import CheckpointChanged as CheckpointChanged
     from storax.errors import CheckpointExists as CheckpointExists
+    from storax.errors import CheckpointInUse as CheckpointInUse
     from storax.errors import CheckpointNotFound as CheckpointNotFound
     from storax.errors import Corrupt as Corrupt
     from storax.errors import ItemNotFound as ItemNotFound
@@ -22,45 +25,68 @@ if TYPE_CHECKING:
     from storax.errors import NameCollision as NameCollision
     from storax.errors import StoraxError as StoraxError
     from storax.errors import StoreError as StoreError
+    from storax.errors import TransformMismatch as TransformMismatch
     from storax.errors import TreeMismatch as TreeMismatch
     from storax.errors import UnsupportedLeaf as UnsupportedLeaf
     from storax.errors import WorldFailed as WorldFailed
-    from storax.inspection import metadata as metadata
+    from storax.explaining import explain as explain
     from storax.loading import PLACEHOLDER as PLACEHOLDER
     from storax.loading import load as load
-    from storax.manager import CheckpointManager as CheckpointManager
-    from storax.manager import CheckpointManagerOptions as CheckpointManagerOptions
-    from storax.saving import SaveHandle as SaveHandle
+    from storax.opening import open as open
+    from storax.rewriting import rewrite as rewrite
+    from storax.rewriting import transform as transform
+    from storax.safetensors.saving import save_safetensors as save_safetensors
     from storax.saving import save as save
     from storax.saving import save_async as save_async
+    from storax.verification import Fault as Fault
+    from storax.verification import Verification as Verification
+    from storax.verification import verify as verify
 
 __version__ = "0.1.0"
 
 _ERRORS = (
-    "BadOption CheckpointChanged CheckpointExists CheckpointNotFound Corrupt ItemNotFound Misuse"
-    " NameCollision StoraxError StoreError TreeMismatch UnsupportedLeaf WorldFailed"
+    "BadOption CheckpointChanged CheckpointExists CheckpointInUse CheckpointNotFound Corrupt ItemNotFound Misuse"
+    " NameCollision StoraxError StoreError TransformMismatch TreeMismatch UnsupportedLeaf WorldFailed"
 )
 # Where each public name lives.
 _HOMES = {
     **dict.fromkeys(_ERRORS.split(), "storax.errors"),
-    "CheckpointManager": "storax.manager",
-    "CheckpointManagerOptions": "storax.manager",
     "PLACEHOLDER": "storax.loading",
-    "SaveHandle": "storax.saving",
-    "StandardCheckpointer": "storax.compat.checkpointers",
+    "SaveHandle": "storax.background",
+    "convert": "storax.conversion",
+    "explain": "storax.explaining",
     "load": "storax.loading",
-    "metadata": "storax.inspection",
+    "metadata": "storax.compat.metadata",
+    "open": "storax.opening",
+    "rewrite": "storax.rewriting",
     "save": "storax.saving",
     "save_async": "storax.saving",
+    "save_safetensors": "storax.safetensors.saving",
+    "Fault": "storax.verification",
+    "Verification": "storax.verification",
+    "transform": "storax.rewriting",
+    "verify": "storax.verification",
 }
-__all__ = sorted([*_HOMES, "args"])
+# Names that code for Orbax looks for; they are in storax.compat.doors.
+_DOORS = (
+    "AbstractCheckpointer ArrayCheckpointHandler ArrayRestoreArgs AsyncCheckpointHandler AsyncCheckpointer"
+    " AsyncOptions BasePyTreeCheckpointHandler CheckpointHandler CheckpointHandlerRegistry CheckpointManager"
+    " CheckpointManagerOptions Checkpointer CompositeCheckpointHandler DefaultCheckpointHandlerRegistry"
+    " JaxRandomKeyCheckpointHandler JsonCheckpointHandler NumpyRandomKeyCheckpointHandler ProtoCheckpointHandler"
+    " PyTreeCheckpointHandler PyTreeCheckpointer RestoreArgs SaveArgs SingleReplicaArrayRestoreArgs"
+    " StandardCheckpointHandler StandardCheckpointer StatefulCheckpointable StatefulRestore StatefulSave Transform"
+    " args checkpoint_args checkpoint_manager checkpoint_managers checkpoint_utils future handlers multihost options"
+    " path step test_utils transform_utils type_handlers utils"
+).split()
+__all__ = sorted([*_HOMES, *_DOORS])
 
 
 def __getattr__(name: str) -> Any:
-    if name == "args":
-        value: Any = importlib.import_module("storax.compat.args")
-    elif name in _HOMES:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
+    home = _HOMES.get(name) or ("storax.compat.doors" if name in _DOORS else None)
+    if home is not None:
+        value: Any = getattr(importlib.import_module(home), name)
+    elif name == "tree":
+        value = importlib.import_module("storax.tree")
     else:
         raise AttributeError(f"module 'storax' has no attribute {name!r}")
     globals()[name] = value

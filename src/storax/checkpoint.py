@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,25 +19,30 @@ from storax.store import commit
 from storax.store.sealed import LIST_NAME, SealedDirectory
 from storax.tree import documents
 from storax.tree.documents import TreeDocument
-from storax.tree.dtypes import dtype_name
-from storax.tree.leaves import Leaf
+from storax.tree.dtypes import dtype_name, dtype_named, on_disk
+from storax.tree.leaves import NUMBERS, Leaf
 
+_log = logging.getLogger("storax")
 _DATABASE = "manifest.ocdbt"
 # How Orbax v1 calls the item of a bare tree, then and now.
 _V1_NAMES = ("state", "pytree")
+# For more leaves than this, and an eighth of all, the whole index is read at once.
+_FEW_LEAVES = 64
 
 
 @dataclass(frozen=True)
 class OpenCheckpoint:
     """A committed checkpoint: its directory, its items by name, the step's document.
 
-    A tree straight in the directory is the one item called None.
+    A tree straight in the directory is the one item called None. Those of ``custom`` are items whose
+    form only those know who saved them.
     """
 
     directory: Path
     items: Mapping[str, Path]
     bare: bool
     document: documents.StepDocument
+    custom: Mapping[str, Path] = field(default_factory=dict)
 
     @property
     def only_tree(self) -> Path | None:
@@ -53,13 +60,29 @@ class OpenCheckpoint:
     def is_tree(self, name: str) -> bool:
         return _is_tree(self.items[name])
 
+    def every_item(self) -> Mapping[str, Path]:
+        """All items, for who wants all. Raises ``Corrupt`` if one that was saved is gone."""
+        handlers = self.document.item_handlers
+        known = (documents.TREE_HANDLER, documents.TREE_HANDLER_WITH_STRINGS, documents.JSON_HANDLER)
+        saved = handlers.items() if isinstance(handlers, dict) else ()
+        gone = [
+            name
+            for name, handler in saved
+            if handler in known and name not in (*self.items, documents.METRICS_ITEM)
+        ]
+        if gone:
+            raise Corrupt(
+                f"{self.directory}: {documents.STEP_DOCUMENT} names the items {', '.join(gone)}, which are gone. "
+                f"Load the others by name: {', '.join(self.items) or 'none'}."
+            )
+        return self.items
+
     def item(self, name: str) -> Path:
         """The directory of an item. Raises ``ItemNotFound``, naming those that there are."""
-        if name not in self.items:
-            raise ItemNotFound(
-                f"{self.directory} has no item {name!r}; it has {', '.join(self.items) or 'none'}."
-            )
-        return self.items[name]
+        every = {**self.items, **self.custom}
+        if name not in every:
+            raise ItemNotFound(f"{self.directory} has no item {name!r}; it has {', '.join(every) or 'none'}.")
+        return every[name]
 
     def load_item(self, name: str, load_tree: Callable[[Path], Any]) -> Any:
         """An item's value, by what its files are."""
@@ -92,9 +115,12 @@ def open_checkpoint(directory: Path) -> OpenCheckpoint:
     if _is_tree(directory):
         return OpenCheckpoint(directory, {}, True, document)
     items = {path.name: path for path in sorted(directory.iterdir()) if _is_item(path)}
-    if not items:
+    named = document.item_handlers if isinstance(document.item_handlers, dict) else {}
+    others = sorted(set(named) - {*items, documents.METRICS_ITEM})
+    custom = {name: directory / name for name in others if (directory / name).is_dir()}
+    if not items and not custom:
         raise CheckpointNotFound(_what_is_there(directory))
-    return OpenCheckpoint(directory, items, False, document)
+    return OpenCheckpoint(directory, items, False, document, custom)
 
 
 def _is_tree(directory: Path) -> bool:
@@ -161,6 +187,14 @@ class SavedTree:
             raise Corrupt(
                 f"{directory / LIST_NAME} is missing: without it damaged documents are not found out."
             )
+        shared = [name for name, n in Counter(leaf.name for leaf in document.leaves).items() if n > 1]
+        if shared:
+            _log.warning(
+                "%s: several leaves share one array, since their keys joined with dots are the same (%s): "
+                "they have the values of whichever was written last.",
+                directory,
+                ", ".join(shared),
+            )
         return cls(directory, document, texts)
 
     def leaves(self, names: Collection[str] | None = None) -> list[SavedLeaf]:
@@ -172,6 +206,18 @@ class SavedTree:
             SavedLeaf(self._complete(leaf, sources.get(leaf.name)), sources.get(leaf.name)) for leaf in every
         ]
 
+    def sound_leaves(self) -> tuple[list[SavedLeaf], dict[str, Corrupt]]:
+        """The leaves that can be opened, and by name why others cannot. Slower than ``leaves``."""
+        found: list[SavedLeaf] = []
+        lost: dict[str, Corrupt] = {}
+        for leaf in self._document.leaves:
+            try:
+                source = None if leaf.is_in_document else self._open_arrays([leaf])[leaf.name]
+                found.append(SavedLeaf(self._complete(leaf, source), source))
+            except Corrupt as error:
+                lost[leaf.name] = error
+        return found, lost
+
     def _complete(self, leaf: Leaf, source: Source | None) -> Leaf:
         if source is None:
             return replace(leaf, value=self._string(leaf)) if leaf.value is not None else leaf
@@ -180,6 +226,13 @@ class SavedTree:
         if kind == "any":
             kind = "bool" if dtype == "bool" else "int" if source.dtype.kind in "iu" else "float"
         prng = self._prng.get(leaf.name) if kind == "jax.Array" else None
+        said = "uint32" if prng else dtype
+        shape_fits = bool(source.shape) if prng else kind not in NUMBERS or not source.shape
+        if dtype_name(on_disk(dtype_named(said))) != dtype_name(source.dtype) or not shape_fits:
+            raise Corrupt(
+                f"{self.directory}: {leaf.name!r} is said to be {prng or kind} of {said}, and its array is "
+                f"{dtype_name(source.dtype)}{list(source.shape)}"
+            )
         return replace(
             leaf,
             kind=kind,
@@ -208,6 +261,8 @@ class SavedTree:
         others = [leaf.name for leaf in leaves]
         if self._index is not None:
             others = []
+            if len(leaves) > max(_FEW_LEAVES, len(self._document.leaves) // 8):
+                self._index.prefetch()
             for leaf in leaves:
                 source = open_array(self._index, leaf.name, str(self.directory), marked=self._document.ours)
                 if source is None:

@@ -5,13 +5,18 @@
     │   ├── UnsupportedLeaf    the tree holds something that cannot be saved
     │   ├── NameCollision      two leaves would have one name on disk
     │   ├── TreeMismatch       the checkpoint and the target differ
+    │   ├── TransformMismatch  transforms that do not fit what is saved
     │   ├── CheckpointExists   the path is taken
-    │   └── BadOption          an argument that no checkpoint can satisfy
+    │   ├── BadOption          an argument that no checkpoint can satisfy
+    │   └── ProcessesDisagree  the processes of a job save different things
     └── WorldFailed            the call was right, the world was not
         ├── CheckpointNotFound nothing (committed) is there
         │   └── ItemNotFound   the checkpoint has no item of that name
         ├── Corrupt            bytes are there and wrong
         ├── CheckpointChanged  it was replaced or deleted while being read
+        ├── ProcessFailed      another process of the job failed or did not come
+        ├── DirectoryNotShared not every process of the job sees the directory
+        ├── CheckpointInUse    it is to be deleted, and a reader holds it open
         └── StoreError         the file system said no: full, read-only, permission
 
 Each class also inherits the builtin that people already catch, and carries the
@@ -78,6 +83,20 @@ class TreeMismatch(Misuse, ValueError):
         self.differ = differ
 
 
+class TransformMismatch(Misuse, ValueError):
+    """Transforms of a model that do not fit its leaves. Every problem is an attribute and in the message.
+
+    Attributes:
+      problems: (transform, name of the leaf, what does not fit).
+    """
+
+    exit_code = 5
+
+    def __init__(self, message: str, *, problems: tuple[tuple[str, str, str], ...] = ()) -> None:
+        super().__init__(message)
+        self.problems = problems
+
+
 # ValueError too: code written for Orbax catches that when a path is taken.
 class CheckpointExists(Misuse, FileExistsError, ValueError):
     """A checkpoint is already there."""
@@ -89,6 +108,27 @@ class BadOption(Misuse, ValueError):
     """An argument has a value that cannot work."""
 
     exit_code = 2
+
+
+class ProcessesDisagree(Misuse, ValueError):
+    """The processes of a job save different trees, shardings, options or steps. Names where they differ."""
+
+    exit_code = 12
+
+
+class ProcessFailed(WorldFailed, TimeoutError):
+    """Another process of the job failed, died, or did not come in time. Names it and its reason."""
+
+    exit_code = 13
+
+
+class DirectoryNotShared(WorldFailed, OSError):
+    """Some processes of the job do not see the directory that process 0 made. Names them."""
+
+    exit_code = 14
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
 
 
 class CheckpointNotFound(WorldFailed, FileNotFoundError):
@@ -111,6 +151,12 @@ class CheckpointChanged(WorldFailed, RuntimeError):
     """The checkpoint was replaced or deleted while it was being read."""
 
     exit_code = 9
+
+
+class CheckpointInUse(WorldFailed, BlockingIOError):
+    """The checkpoint was to be deleted, and a reader holds it open."""
+
+    exit_code = 11
 
 
 class StoreError(WorldFailed, OSError):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from storax.checkpoint import OpenCheckpoint, SavedTree, load_json, open_checkpoint
+from storax.opening import Tree, open_safetensors
+from storax.progress import readable
 from storax.store.paths import resolve
+from storax.store.unchanged import unchanged
 from storax.tree import documents
 from storax.tree.nesting import unflatten
+from storax.tree.notebook import leaf_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class CheckpointMetadata:
       path: its directory.
       item_metadata: the tree of ``LeafMetadata``; of a checkpoint with named items a dict of such
         trees, with None for items that are JSON.
-      custom_metadata: what the user saved beside it.
+      custom_metadata: what the user saved beside it; of safetensors files the strings of their headers.
       metrics: of a manager's step.
       init_timestamp_nsecs, commit_timestamp_nsecs: when the save began and ended, since 1970.
       nbytes: bytes of all values.
@@ -61,6 +65,26 @@ class CheckpointMetadata:
     commit_timestamp_nsecs: int | None
     nbytes: int
 
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        found = list(_flat(self.item_metadata, ""))
+        rows = [(name, str(leaf), readable(leaf.nbytes)) for name, leaf in found]
+        said = [f"{len(found):,} leaves", readable(self.nbytes)]
+        said += [
+            f"{key} = {value!r}" for key, value in {**(self.metrics or {}), **self.custom_metadata}.items()
+        ]
+        return leaf_table(str(self.path), ", ".join(said), rows)
+
+
+def _flat(tree: Any, name: str) -> Iterator[tuple[str, LeafMetadata]]:
+    """The leaves of a tree of metadata, with the names of their items in front."""
+    if isinstance(tree, LeafMetadata):
+        yield name, tree
+    elif isinstance(tree, (Mapping, list, tuple)):
+        pairs = tree.items() if isinstance(tree, Mapping) else enumerate(tree)
+        for key, value in pairs:
+            yield from _flat(value, f"{name}.{key}" if name else str(key))
+
 
 def metadata(path: str | os.PathLike[str]) -> CheckpointMetadata:
     """Shapes, dtypes, shardings, bytes and custom metadata of a checkpoint. Touches no device.
@@ -70,6 +94,7 @@ def metadata(path: str | os.PathLike[str]) -> CheckpointMetadata:
 
     Raises:
       CheckpointNotFound: nothing committed is there.
+      CheckpointChanged: it was deleted or replaced again and again meanwhile.
       Corrupt: a document or the database's index is wrong.
 
     Example:
@@ -80,7 +105,15 @@ def metadata(path: str | os.PathLike[str]) -> CheckpointMetadata:
       >>> str(found.item_metadata["w"]), found.nbytes, found.custom_metadata
       ('float64[2,3]', 48, {'run': 'x'})
     """
-    checkpoint = open_checkpoint(resolve(path))
+    directory = resolve(path)
+    return unchanged(directory, lambda: _metadata(directory))
+
+
+def _metadata(directory: Path) -> CheckpointMetadata:
+    if (tensors := open_safetensors(directory)) is not None:
+        found, nbytes = _described(tensors)
+        return CheckpointMetadata(directory, found, tensors.metadata, None, None, None, nbytes)
+    checkpoint = open_checkpoint(directory)
     found, nbytes = _items(checkpoint)
     return CheckpointMetadata(
         checkpoint.directory,
@@ -108,7 +141,10 @@ def _items(checkpoint: OpenCheckpoint) -> tuple[Any, int]:
 
 def tree_metadata(directory: Path) -> tuple[Any, int]:
     """The tree of ``LeafMetadata`` of one item, and the bytes of its values."""
-    saved = SavedTree.open(directory)
+    return _described(SavedTree.open(directory))
+
+
+def _described(saved: Tree) -> tuple[Any, int]:
     leaves = [found.leaf for found in saved.leaves()]
     tree = unflatten(
         [

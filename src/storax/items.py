@@ -15,7 +15,8 @@ from typing import Any, Protocol, runtime_checkable
 from storax.checkpoint import load_json
 from storax.errors import BadOption
 from storax.loading import Options, load_tree
-from storax.saving import Compression, StagedItem, stage_tree
+from storax.publishing import Staged
+from storax.staged import Compression, stage_tree
 from storax.tree import documents
 
 DEFAULT_ITEM = "default"
@@ -25,7 +26,7 @@ DEFAULT_ITEM = "default"
 class SaveItem(Protocol):
     """Something that can be saved as one item."""
 
-    def stage(self) -> StagedItem:
+    def stage(self) -> Staged:
         """Copies what must be copied; afterwards the caller may change its values."""
         ...
 
@@ -51,7 +52,7 @@ class TreeSave:
     item: Any
     compression: Compression = None
 
-    def stage(self) -> StagedItem:
+    def stage(self) -> Staged:
         return stage_tree(self.item, hold=False, compression=self.compression)
 
 
@@ -84,7 +85,7 @@ class JsonSave:
 
     item: Any
 
-    def stage(self) -> StagedItem:
+    def stage(self) -> Staged:
         try:
             return StagedJson(json.dumps(self.item).encode())
         except (TypeError, ValueError) as error:

@@ -6,42 +6,42 @@ read, place               chunks into the final memory, checked, and onto the de
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import jax
-import numpy as np
-from jax.sharding import Sharding, SingleDeviceSharding
 
 from storax import pytree
-from storax.arrays import place
+from storax.arrays.rules import Rule, Ruled, To, can_hold, rule_of, shardings_by
 from storax.checkpoint import SavedLeaf, SavedTree, open_checkpoint
-from storax.errors import BadOption, CheckpointChanged, CheckpointNotFound, TreeMismatch, UnsupportedLeaf
-from storax.plan.boxes import Box, box_shape, size
-from storax.progress import Progress, expect, settle, watching
-from storax.store import posix
-from storax.store.budget import Budget
+from storax.errors import (
+    BadOption,
+    TreeMismatch,
+    UnsupportedLeaf,
+)
+from storax.garbage import uncollected
+from storax.landing import check_shardings, land, landing_of
+from storax.opening import Tree, open_safetensors
+from storax.progress import Progress, watching
 from storax.store.paths import resolve
-from storax.store.reading import Act, Segment, read_all
-from storax.tracing import recording, span
-from storax.tree.dtypes import converted, dtype_named
-from storax.tree.leaves import EMPTY, Leaf
+from storax.store.reading import Report, total
+from storax.store.unchanged import unchanged
+from storax.surgery.contract import Transform
+from storax.surgery.inputs import opened
+from storax.surgery.naming import wanted_leaves
+from storax.surgery.report import SurgeryReport, reported
+from storax.surgery.tree import TransformedTree, transformed
+from storax.tracing import recording
+from storax.tree.leaves import Leaf
 from storax.tree.match import match
 from storax.tree.names import KeyPath, display, leaf_name
 from storax.tree.nesting import unflatten
 
 PLACEHOLDER = ...
 """In a target: do not read this leaf, or what is below it."""
-
-_log = logging.getLogger("storax")
-# Host memory of leaves that are read before they are placed, unless one leaf alone is larger.
-_BATCH_BYTES = 2 << 30
-_PYTHON: dict[str, Callable[[Any], Any]] = {"int": int, "float": float, "complex": complex, "bool": bool}
-T = TypeVar("T")
 
 
 def load(
@@ -51,26 +51,44 @@ def load(
     partial: bool = False,
     missing: Literal["error", "keep"] = "error",
     cast: bool = False,
+    sharding: Rule | None = None,
+    to: To | None = None,
+    broadcast: bool = False,
+    transforms: Sequence[Transform] = (),
+    report: bool = False,
     progress: Progress = False,
     trace: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Loads a checkpoint, of storax or of Orbax.
+    """Loads a checkpoint of storax or of Orbax, or safetensors files.
 
     Without a target the tree comes as it was saved: dicts, lists and tuples as such, named tuples
     and dataclasses as dicts of their fields, arrays with the sharding that they had if the devices
-    here can hold it (otherwise on the default device; the log says so once).
+    here can hold it (otherwise on the default device; the log says so once). Safetensors files
+    come as a flat dict from the names of the tensors to arrays.
 
     With a target, the target decides the containers, the dtypes, the shardings, and whether a leaf
     becomes a ``jax.Array`` or a numpy array.
 
     Args:
       path: what ``save`` was given, a step of a ``CheckpointManager``, or one item of it. A step
-        with several items loads as a dict of them.
+        with several items loads as a dict of them. Or a safetensors file, a directory with such
+        files, or a ``model.safetensors.index.json``.
       target: a tree of arrays, of ``jax.ShapeDtypeStruct`` (with or without shardings), of numbers,
         strings and None; ``...`` stands for a leaf or subtree that is not to be read.
       partial: ignore what the checkpoint has and the target does not ask for.
       missing: ``"keep"`` leaves the target's own value where the checkpoint has none.
       cast: allow casts that can lose values, such as float to int.
+      sharding: without a target, where each array goes: a function of its name and its shape that
+        returns a ``PartitionSpec`` (on the mesh of ``jax.set_mesh``), a ``Sharding``, or None.
+      to: without a target, where all arrays go: ``"numpy"``, a device, a ``Sharding``, or a mesh and
+        a rule as for ``sharding``: ``(mesh, rule)``. Typed PRNG keys cannot be numpy and stay arrays.
+      broadcast: in a job of many processes, arrays that several of them hold are read by one and sent
+        to the others by the devices' network. All processes must load the same, at the same time.
+      transforms: what is done to names and arrays on the way; see ``storax.surgery``. Leaves are
+        then matched with the target by the names that come out.
+      report: return ``(tree, report)``; the report has the bytes that were wanted, the bytes that
+        were read and the number of reads, of all files (``report.read_bytes``) and of each
+        (``report.files``). What TensorStore reads is not in it.
       progress: True shows a bar; or a callback with the bytes read and in all.
       trace: a file to add a trace of this load to, which ``storax timeline`` and Perfetto show.
 
@@ -79,6 +97,7 @@ def load(
 
     Raises:
       TreeMismatch: checkpoint and target differ; lists every difference. Nothing was read.
+      TransformMismatch: the transforms do not fit what is saved; lists all that does not. Nothing was read.
       CheckpointNotFound: nothing committed is there.
       Corrupt: bytes are not what was written; names leaf, file and offset.
 
@@ -89,55 +108,68 @@ def load(
       >>> storax.load(where, {"w": jax.ShapeDtypeStruct((3,), "int64"), "lr": 0.0})
       {'lr': 0.1, 'w': array([0, 1, 2])}
     """
-    options = Options(partial=partial, missing=missing, cast=cast)
+    if (sharding is not None or to is not None) and target is not None:
+        raise BadOption(
+            "sharding=rule and to=... are for loads without a target; give the target's leaves shardings"
+        )
+    if sharding is not None and to is not None:
+        raise BadOption("sharding=rule and to=... both say where arrays go; give one")
+    options = Options(
+        partial=partial,
+        missing=missing,
+        cast=cast,
+        sharding=sharding if to is None or to == "numpy" else rule_of(to),
+        numpy=to == "numpy",
+        broadcast=broadcast,
+        transforms=tuple(transforms),
+    )
     directory = resolve(path)
     with recording(trace, "load", checkpoint=str(directory)), watching(progress, f"loading {directory}"):
-        return unchanged(directory, lambda: _load_items(directory, target, options))
+        tree = unchanged(directory, lambda: _load_items(directory, target, options))
+    return (tree, options.report) if report else tree
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a target may differ from a checkpoint; as for ``load``."""
+    """How a target may differ from a checkpoint; as for ``load``. And what was read so far."""
 
     partial: bool = False
     missing: Literal["error", "keep"] = "error"
     cast: bool = False
+    sharding: Rule | None = None
+    numpy: bool = False
+    broadcast: bool = False
+    transforms: tuple[Transform, ...] = ()
+    reports: list[Report] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.missing not in ("error", "keep"):
             raise BadOption(f"missing is {self.missing!r}; it must be 'error' or 'keep'")
 
-
-def unchanged(directory: Path, read: Callable[[], T]) -> T:
-    """Reads, and once more if the checkpoint was replaced meanwhile: half of each is never returned."""
-    for _ in range(3):
-        try:
-            before = posix.identity(directory)
-        except (FileNotFoundError, NotADirectoryError):
-            read()  # says what is missing, and where else to look
-            raise CheckpointNotFound(f"{directory} is not a checkpoint.") from None
-        error: Exception | None = None
-        try:
-            value = read()
-        except Exception as raised:
-            error = raised
-        try:
-            same = posix.identity(directory) == before
-        except FileNotFoundError:
-            raise CheckpointChanged(f"{directory} was deleted while it was read.") from error
-        if same:
-            if error is not None:
-                raise error
-            return value
-    raise CheckpointChanged(f"{directory} was replaced again and again while it was read. Try again.")
+    @property
+    def report(self) -> Report:
+        """All that was read; after transforms also what became of every leaf."""
+        read = total([one for one in self.reports if not isinstance(one, SurgeryReport)])
+        told = next((one for one in self.reports if isinstance(one, SurgeryReport)), None)
+        if told is None:
+            return read
+        return told.with_reading(read)
 
 
 def _load_items(directory: Path, target: Any, options: Options) -> Any:
+    options.reports.clear()
+    if options.transforms:
+        return load_transformed(directory, target, options)
+    if (tensors := open_safetensors(directory)) is not None:
+        return load_opened(tensors, target, options)
     checkpoint = open_checkpoint(directory)
     if (tree := checkpoint.only_tree) is not None:
         return load_tree(tree, target, options)
     if target is None:
-        return {name: checkpoint.load_item(name, load_tree) for name in checkpoint.items}
+        return {
+            name: checkpoint.load_item(name, lambda item: load_tree(item, options=options))
+            for name in checkpoint.every_item()
+        }
     if not isinstance(target, dict) or not set(target) <= set(checkpoint.items):
         raise BadOption(
             f"{directory} has the items {', '.join(checkpoint.items)}. Give a target for each by name, "
@@ -153,22 +185,57 @@ def _load_items(directory: Path, target: Any, options: Options) -> Any:
 
 def load_tree(directory: Path, target: Any = None, options: Options = Options()) -> Any:
     """Loads the tree of one item. As ``load``, for a directory that has the tree's own documents."""
-    saved = SavedTree.open(directory)
+    return load_opened(SavedTree.open(directory), target, options)
+
+
+def load_transformed(source: Any, target: Any, options: Options) -> Any:
+    """Loads what transforms make of a checkpoint, of a tree in memory, or of several by prefix."""
+    entries, where, tuples = opened(source)
+    wanted = None if target is None else wanted_leaves(target)
+    tree = transformed(entries, options.transforms, where=where, tuples=tuples, target=wanted)
+    used = {found.leaf.name for found in tree.found} if wanted is None else set(wanted)
+    options.reports.append(reported(tree, used))
+    return load_opened(tree, target, options)
+
+
+@uncollected()
+def load_opened(saved: Tree, target: Any, options: Options) -> Any:
     if target is None:
         leaves = saved.leaves()
-        landings = [_landing(leaf, leaf.leaf, None) for leaf in leaves]
-        values = _land(landings, saved.directory)
+        if options.numpy:
+            leaves = [SavedLeaf(_in_numpy(found.leaf), found.source) for found in leaves]
+        landings = [landing_of(*what) for what in _by_rule(leaves, options.sharding)]
+        check_shardings(landings)
+        values = land(landings, saved.directory, options.reports, broadcast=options.broadcast)
         paths = [leaf.leaf.path for leaf in leaves]
         return unflatten(list(zip(paths, values, strict=True)), saved.tuples)
     return _load_into(saved, target, options)
 
 
-def _load_into(saved: SavedTree, target: Any, options: Options) -> Any:
+def _in_numpy(leaf: Leaf) -> Leaf:
+    return leaf if leaf.kind != "jax.Array" or leaf.prng else replace(leaf, kind="np.ndarray")
+
+
+def _by_rule(leaves: Sequence[SavedLeaf], rule: Rule | None) -> Iterator[tuple[SavedLeaf, Leaf, Any]]:
+    """Each leaf, what it becomes, and where the rule puts it."""
+    arrays = [found.leaf for found in leaves if can_hold(found.leaf)] if rule else []
+    ruled = shardings_by(rule, [(leaf.name, leaf.shape or ()) for leaf in arrays]) if rule else {}
+    for found in leaves:
+        if (sharding := ruled.get(found.leaf.name)) is None:
+            yield found, found.leaf, Ruled(None) if found.leaf.name in ruled else None
+        else:
+            yield found, replace(found.leaf, kind="jax.Array"), Ruled(sharding)
+
+
+def _load_into(saved: Tree, target: Any, options: Options) -> Any:
     pairs, structure = pytree.flatten(target)
     unread = [path for path, value in pairs if value is PLACEHOLDER]
     wanted = _describe_target([(path, value) for path, value in pairs if value is not PLACEHOLDER])
     names = {leaf.name for leaf in wanted} if options.partial or unread else None
-    leaves = {found.leaf.name: found for found in saved.leaves(names)}
+    # What transforms took from the target stays what it is there.
+    kept = saved.kept if isinstance(saved, TransformedTree) else frozenset()
+    wanted = [leaf for leaf in wanted if leaf.name not in kept]
+    leaves = {found.leaf.name: found for found in saved.leaves(names) if found.leaf.name not in kept}
     matched = match(
         [found.leaf for found in leaves.values()],
         wanted,
@@ -180,9 +247,11 @@ def _load_into(saved: SavedTree, target: Any, options: Options) -> Any:
     )
     values: dict[str, Any] = dict(_by_name(pairs))
     _check_kept(matched.kept, values)
-    landings = [_landing(leaves[s.name], w, values[w.name], options.cast) for s, w in matched.pairs]
-    _check_shardings(landings)
-    for landing, value in zip(landings, _land(landings, saved.directory), strict=True):
+    landings = [landing_of(leaves[s.name], w, values[w.name], options.cast) for s, w in matched.pairs]
+    check_shardings(landings)
+    for landing, value in zip(
+        landings, land(landings, saved.directory, options.reports, broadcast=options.broadcast), strict=True
+    ):
         values[landing.wanted.name] = value
     return structure.unflatten([values[name] for name, _ in _by_name(pairs)])
 
@@ -210,206 +279,4 @@ def _check_kept(kept: Iterable[Leaf], values: dict[str, Any]) -> None:
             f"missing='keep' keeps the target's values, but these have none: {', '.join(abstract)}. "
             "Give arrays for them.",
             only_wanted=tuple(abstract),
-        )
-
-
-# --- where values land ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Landing:
-    """One leaf on its way: what is saved, what is wanted, and the memory that its boxes are read into."""
-
-    saved: SavedLeaf
-    wanted: Leaf
-    kind: str
-    dtype: np.dtype | None
-    sharding: Sharding | None
-    cast: bool
-    original: Any
-
-    @property
-    def nbytes(self) -> int:
-        return self.saved.leaf.nbytes
-
-    @property
-    def boxes(self) -> list[Box]:
-        """The boxes of the array that are wanted here."""
-        source = self.saved.source
-        if source is None:
-            return []
-        return place.local_boxes(source.shape, self.sharding if self.kind == "jax.Array" else None)
-
-    @property
-    def local_bytes(self) -> int:
-        """Bytes of the boxes that are wanted here."""
-        source = self.saved.source
-        return 0 if source is None else sum(map(size, self.boxes)) * source.dtype.itemsize
-
-    def memory(self) -> dict[Box, np.ndarray]:
-        source = self.saved.source
-        if source is None:
-            return {}
-        wanted = self.boxes
-        make = place.aligned if self.kind == "jax.Array" else np.empty
-        return {box: make(box_shape(box), source.dtype) for box in wanted}
-
-    def value(self, parts: dict[Box, np.ndarray]) -> Any:
-        """The leaf's value, from the memory after it was read."""
-        if self.saved.source is None:
-            return self._value_of_document()
-        leaf = self.saved.leaf
-        stored = np.dtype(np.uint32) if leaf.prng else dtype_named(leaf.dtype or "uint8")
-        arrays = {box: self._in_dtype(part.view(stored)) for box, part in parts.items()}
-        if self.kind == "jax.Array":
-            placed = place.place(arrays, self.saved.source.shape, self.sharding)
-            return place.wrap_key_data(placed, leaf.prng) if leaf.prng else placed
-        (array,) = arrays.values()
-        if self.kind == "bytes":
-            return array.tobytes()
-        if self.kind == "np.generic":
-            return array[()]
-        return _PYTHON[self.kind](array[()]) if self.kind in _PYTHON else array
-
-    def _value_of_document(self) -> Any:
-        if self.kind in EMPTY and self.original is not None:
-            return self.original
-        return (
-            {"dict": dict, "list": list, "tuple": tuple}[self.kind]()
-            if self.kind in EMPTY
-            else self.saved.leaf.value
-        )
-
-    def _in_dtype(self, part: np.ndarray) -> np.ndarray:
-        dtype = self.dtype
-        if dtype is None or dtype == part.dtype:
-            return part
-        if self.saved.leaf.kind == "int" and not self.cast and dtype.kind in "iu":
-            self._check_fits(int(part[()]), dtype)
-        return converted(part, dtype)
-
-    def _check_fits(self, value: int, dtype: np.dtype) -> None:
-        if not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
-            what = f"saved int {value}, wanted {self.wanted}"
-            raise TreeMismatch(
-                f"{display(self.wanted.name)}: {what}, which cannot hold it. "
-                "Cast all the same: load(..., cast=True).",
-                differ=((self.wanted.name, what),),
-            )
-
-
-def _landing(saved: SavedLeaf, wanted: Leaf, original: Any, cast: bool = False) -> _Landing:
-    kind = wanted.kind
-    if kind == "any":
-        kind = saved.leaf.kind if saved.leaf.kind in ("jax.Array", "np.ndarray") else "jax.Array"
-    dtype = None
-    if saved.source is not None and saved.leaf.prng is None:
-        dtype = dtype_named(wanted.dtype or saved.leaf.dtype or "uint8")
-        if wanted.byteorder == ">":
-            dtype = dtype.newbyteorder(">")
-    if kind == "int" and dtype_named(saved.leaf.dtype or "uint8").kind in "iu":
-        dtype = None  # a Python int holds any of them as it is
-    sharding = _wanted_sharding(saved.leaf, original) if kind == "jax.Array" else None
-    return _Landing(saved, wanted, kind, dtype, sharding, cast, original)
-
-
-def _wanted_sharding(saved: Leaf, original: Any) -> Sharding | None:
-    """Where a leaf goes: as the target says, else as it was saved, else the default device (None)."""
-    if isinstance(original, jax.Array):
-        return original.sharding if original.committed else None
-    sharding = getattr(original, "sharding", None)
-    if sharding is not None:
-        if not isinstance(sharding, Sharding):
-            raise BadOption(
-                f"{display(saved.name)}: the target's sharding is a {type(sharding).__name__}, not a Sharding"
-            )
-        return sharding
-    if saved.sharding is None:
-        return None
-    found = place.sharding_of(saved.sharding)
-    # An array of the default device was most likely never put anywhere; committing it there would
-    # keep it from being used together with arrays on a mesh.
-    if isinstance(found, SingleDeviceSharding) and found.device_set == {place.default_device()}:
-        return None
-    return found
-
-
-def _check_shardings(landings: Iterable[_Landing]) -> None:
-    problems = []
-    for landing in landings:
-        if landing.sharding is not None and landing.saved.source is not None:
-            try:
-                landing.sharding.shard_shape(landing.saved.source.shape)
-            except ValueError as error:
-                problems.append((landing.wanted.name, str(error)))
-    if problems:
-        raise TreeMismatch(
-            "the target's shardings do not fit its shapes:\n"
-            + "\n".join(f"  {display(name)}: {what}" for name, what in problems),
-            differ=tuple(problems),
-        )
-
-
-def _land(landings: Sequence[_Landing], where: Path) -> list[Any]:
-    """Reads and places all leaves, a batch of bounded host memory at a time."""
-    _log_moved(landings, where)
-    expect(sum(landing.local_bytes for landing in landings))
-    values: list[Any] = []
-    budget = Budget()
-    for batch in _batches(landings):
-        memory = [landing.memory() for landing in batch]
-        segments, acts = _reads(batch, memory)
-        read_all(segments, acts, budget=budget)
-        with span("place"):
-            values += [landing.value(parts) for landing, parts in zip(batch, memory, strict=True)]
-    settle()
-    return values
-
-
-def _reads(
-    batch: Sequence[_Landing], memory: Sequence[dict[Box, np.ndarray]]
-) -> tuple[list[Segment], list[Act]]:
-    segments: list[Segment] = []
-    acts: list[Act] = []
-    for landing, parts in zip(batch, memory, strict=True):
-        if landing.saved.source is not None:
-            for read in landing.saved.source.reads(list(parts.items())):
-                if isinstance(read, Segment):
-                    segments.append(read)
-                else:
-                    acts.append(read)
-    return segments, acts
-
-
-def _batches(landings: Sequence[_Landing]) -> Iterator[list[_Landing]]:
-    batch: list[_Landing] = []
-    size = 0
-    for landing in landings:
-        if batch and size + landing.nbytes > _BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
-        batch.append(landing)
-        size += landing.nbytes
-    if batch:
-        yield batch
-
-
-def _log_moved(landings: Sequence[_Landing], directory: Path) -> None:
-    moved = [
-        landing.saved.leaf.name
-        for landing in landings
-        if landing.kind == "jax.Array"
-        and landing.sharding is None
-        and landing.original is None
-        and (text := landing.saved.leaf.sharding) is not None
-        and place.sharding_of(text) is None
-    ]
-    if moved:
-        _log.warning(
-            "%s: %d arrays were saved on devices that are not here (%s%s); they are on the default device. "
-            "Give a target with shardings to place them.",
-            directory,
-            len(moved),
-            ", ".join(moved[:3]),
-            ", …" if len(moved) > 3 else "",
         )

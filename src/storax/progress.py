@@ -19,6 +19,8 @@ Progress = bool | Callback
 """Whether to show a bar, or what to call with the bytes done and the bytes in all."""
 
 _REDRAW_SECONDS = 0.1
+# What ends sooner needs no progress.
+_QUIET_SECONDS = 0.5
 _WIDTH = 28
 
 
@@ -34,7 +36,6 @@ class _Meter:
             self._done += done
             self._total += total
             self._callback(self._done, self._total)
-
 
     def settle(self) -> None:
         with self._lock:
@@ -104,6 +105,8 @@ class Bar:
     def __call__(self, done: int, total: int) -> None:
         self._last = done, total
         now = self._clock()
+        if now - self._began < _QUIET_SECONDS:
+            return
         if not self._is_terminal:
             self._log(done, total, now)
         elif now - self._drawn >= _REDRAW_SECONDS:
@@ -111,7 +114,7 @@ class Bar:
 
     def close(self) -> None:
         """The last state, and the end of the line."""
-        if self._is_terminal and self._last[1]:
+        if self._is_terminal and self._drawn >= 0:
             self._draw(*self._last, self._clock())
             self._out.write("\n")
             self._out.flush()

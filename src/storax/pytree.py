@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -41,6 +41,18 @@ def flatten(tree: Any) -> tuple[list[tuple[KeyPath, Any]], Any]:
     if problems:
         raise UnsupportedLeaf("these keys cannot be saved:\n  " + "\n  ".join(dict.fromkeys(problems)))
     return named, structure
+
+
+def flatten_to(tree: Any, is_leaf: Callable[[Any], bool]) -> list[tuple[KeyPath, Any]]:
+    """As ``flatten``, with leaves of the caller's choice as well."""
+    pairs, _ = tree_util.tree_flatten_with_path(tree, is_leaf=lambda node: _is_leaf(node) or is_leaf(node))
+    problems: list[str] = []
+    return [(_key_path(path, problems), value) for path, value in pairs]
+
+
+def register(node: type, child: Callable[[Any], Any], make: Callable[[Any], Any]) -> None:
+    """Makes a class a node of pytrees, with one child that has the node's own key path."""
+    tree_util.register_pytree_node(node, lambda it: ((child(it),), None), lambda _, children: make(children[0]))
 
 
 def _is_leaf(node: Any) -> bool:
@@ -165,8 +177,6 @@ def _describe_jax(path: KeyPath, value: jax.Array) -> Leaf | str:
         return "a tracer; save outside of jit, grad and vmap"
     if value.is_deleted():
         return "an array that was deleted or donated"
-    if not value.is_fully_addressable:
-        return "an array spread over several processes, which this release cannot save"
     if not jnp.issubdtype(value.dtype, jax.dtypes.extended):
         dtype = np.dtype(value.dtype)
         nbytes = value.size * dtype.itemsize
@@ -222,6 +232,8 @@ def array_of(leaf: Leaf, value: Any) -> Any:
 
 def describe_target(path: KeyPath, value: Any) -> Leaf | str:
     """A leaf of a target: what ``describe`` takes, and anything with a shape and a dtype."""
+    if isinstance(value, tuple) and not value:
+        return Leaf(path, "tuple")  # a named one too: see how ``match`` treats what Orbax writes for it
     if isinstance(value, (jax.Array, np.ndarray, np.generic)) or not _is_abstract(value):
         if isinstance(value, jax.Array) and value.is_deleted():
             value = jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=value.sharding)  # type: ignore[no-untyped-call]

@@ -35,6 +35,10 @@ def storax_steps(directory: Path) -> list[int]:
 
 
 def orbax_steps(directory: Path) -> list[int]:
+    return sorted(ocp.utils.checkpoint_steps(directory))
+
+
+def orbax_manager_steps(directory: Path) -> list[int]:
     options = ocp.CheckpointManagerOptions(read_only=True)
     with ocp.CheckpointManager(directory, options=options) as manager:
         return sorted(manager.all_steps())

@@ -1,4 +1,4 @@
-"""What lies in a run's directory and is not storax's to touch: it must be there, unchanged, after everything."""
+"""What lies in a run's directory and is not storax's to touch: it must be there, unchanged, at the end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from storax.store import commit
 
-# A user's files, and drafts as Orbax writes them, today and in older releases: nobody knows whether they live.
+# A user's files, and drafts as Orbax writes them, today and formerly: nobody knows whether they live.
 _FILES = {
     "notes.txt": b"do not delete",
     "plots/loss.svg": b"<svg/>",

@@ -1,4 +1,4 @@
-"""A process that has imported everything, and forks a child for each order that it reads: run, or run and die.
+"""A process that has imported everything, and forks a child for each order: run, or run and die.
 
 It starts no thread and never asks JAX for its devices, so forking is safe. The test's side is ``Warm``.
 """
@@ -13,7 +13,10 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import storax
+
 ROOT = Path(__file__).resolve().parents[2]
+SOURCE = Path(storax.__file__).resolve().parents[1]
 
 
 class Warm:
@@ -23,7 +26,7 @@ class Warm:
         environment = os.environ | {
             "JAX_PLATFORMS": "cpu",
             "OPENBLAS_NUM_THREADS": "1",  # no threads before the fork
-            "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+            "PYTHONPATH": f"{SOURCE}{os.pathsep}{ROOT}",
         }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.crash.warm"],
@@ -39,7 +42,8 @@ class Warm:
 
         Returns:
           ``signal``: what killed it, or 0; ``told``: the steps that the program was told are committed;
-          ``operations``: of a child that does not die, what it did, and the steps that were there before.
+          ``operations``: of a child that does not die, what it did, and the steps that were there before;
+          ``states``: of such a child, the steps that were there, one entry for each change.
         """
         order = {"scenario": scenario, "directory": str(directory), "die_at": die_at, "half": half}
         assert self._process.stdin is not None
@@ -55,9 +59,8 @@ class Warm:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(60)
+        with self._process:  # closes its streams, at which it ends, and waits
+            pass
 
 
 def _steps(place: Path) -> list[int]:
@@ -79,7 +82,7 @@ def _child(order: dict[str, Any], report: int) -> None:
 
     hook: Hook = dying_at(order["die_at"], half=order["half"]) if order["die_at"] else record
     with watched(hook):
-        scenario.run(directory, lambda step: say(told=step))
+        scenario.run(directory, lambda step: say(told=step, steps=_steps(directory / scenario.place)))
 
 
 def _obey(order: dict[str, Any]) -> dict[str, Any]:
@@ -99,7 +102,13 @@ def _obey(order: dict[str, Any]) -> dict[str, Any]:
     with open(from_child, encoding="utf-8") as lines:
         messages = [json.loads(line) for line in lines]
     status = os.waitpid(child, 0)[1]
+    states: list[list[int]] = []
+    for message in messages:
+        steps = message.get("operation", message)["steps"]
+        if states[-1:] != [steps]:
+            states.append(steps)
     return {
+        "states": states,
         "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0,
         "code": os.WEXITSTATUS(status) if os.WIFEXITED(status) else 0,
         "told": [m["told"] for m in messages if "told" in m],
@@ -110,7 +119,6 @@ def _obey(order: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     import tests.crash.scenarios  # noqa: F401
 
-    import storax
     import storax.compat.checkpointers
     import storax.manager
 

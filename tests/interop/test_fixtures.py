@@ -162,7 +162,8 @@ def test_a_manager_on_single_items_of_orbax(copied: Path) -> None:
         assert_same(manager.restore(1), expected.without_target(tree), shardings=True)
         found = manager.restore(2, args=storax.args.StandardRestore(abstract(tree)))
         assert_same(found, tree, shardings=True)
-        assert str(manager.item_metadata(2)["params"]["emb"]) == "bfloat16[32,16]"
+        emb = manager.item_metadata(2)["params"]["emb"]
+        assert (emb.shape, str(emb.dtype)) == ((32, 16), "bfloat16")
         assert manager.save(3, args=storax.args.StandardSave(tree))
     with storax.CheckpointManager(copied) as manager:
         assert manager.all_steps() == [1, 2, 3]

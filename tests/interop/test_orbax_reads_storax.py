@@ -1,4 +1,4 @@
-"""Orbax restores what storax wrote: all kinds that it has, and the rest of a tree with kinds that it lacks."""
+"""Orbax restores what storax wrote: all kinds that it has, and the rest of a tree with others."""
 
 from __future__ import annotations
 
@@ -154,7 +154,8 @@ LACKING: dict[str, tuple[Any, Any]] = {
             on_mesh(dtypes.values(n, (8, 4)), "data"),
             on_mesh(dtypes.values(n, (8, 4)).view(np.uint8), "data"),
         )
-        for n in trees.FOREIGN_DTYPES - dtypes.NOT_IN_JAX
+        for n in trees.FOREIGN_DTYPES
+        if n in dtypes.IN_JAX
     },
 }
 REST = {

@@ -12,8 +12,9 @@ from tests.devices import on_mesh, on_one, plain, sharding
 from tests.leaves import dtypes
 
 # What TensorStore, and so Orbax, has no dtype for.
-FOREIGN_DTYPES = {"int1", "uint1", "uint2", "uint4", "float6_e2m3fn", "float6_e3m2fn", "float8_e4m3"}
-COMMON = [name for name in dtypes.ALL if name not in FOREIGN_DTYPES]
+_LACKING = {"int1", "uint1", "uint2", "uint4", "float6_e2m3fn", "float6_e3m2fn", "float8_e4m3"}
+FOREIGN_DTYPES = [name for name in dtypes.ALL if name in _LACKING]
+COMMON = [name for name in dtypes.ALL if name not in _LACKING]
 
 
 class Point(NamedTuple):
@@ -61,6 +62,7 @@ TREES: dict[str, tuple[Any, Any]] = {
     "frozen": (FrozenDict({"a": {"b": W}}), {"a": {"b": W}}),
     "int keys": ({"layers": {0: W, 10: 3}}, {"layers": {"0": W, "10": 3}}),
     "odd keys": ({"a/b": W, "c.d": {"ü 日": 1}, "e f": 2, "'\"": 3, "\\": 4, "": 5}, None),
+    "slashes and dots in keys": ({"a/b": W, "c.d": {"ü 日": 1}, "e f": [2]}, None),
     "optimizer": (
         {"params": PARAMS, "opt": optax.adamw(1e-3).init(PARAMS), "step": 7},
         {
@@ -90,3 +92,11 @@ STRINGS = {"w": W, "s": "schön", "empty": "", "nested": ["a", {"b": "c"}]}
 def without_target(name: str) -> Any:
     tree, found = TREES[name]
     return tree if found is None else found
+
+
+def from_orbax(name: str) -> Any:
+    """The same if Orbax wrote it: of an empty named tuple it keeps None."""
+    found = without_target(name)
+    if name == "optimizer":
+        return {**found, "opt": [found["opt"][0], None, None]}
+    return found

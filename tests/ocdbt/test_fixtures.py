@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tensorstore as ts
 from tests.ocdbt import judge
 
 from storax.ocdbt.index import Index
-from storax.ocdbt.manifest import Manifest, decode_manifest
+from storax.ocdbt.manifest import Manifest, OlderVersions, Version, decode_manifest, decode_version_node
 
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures" / "orbax"
 DATABASES = sorted(path.parent for path in FIXTURES.rglob("manifest.ocdbt"))
@@ -88,3 +89,30 @@ def test_a_manifest_with_many_versions(tmp_path: Path) -> None:
         }
         for o in manifest.older
     ] == older
+
+
+def test_every_version_that_tensorstore_wrote(tmp_path: Path) -> None:
+    """Older versions live in version-tree nodes: of three heights here."""
+    directory = tmp_path / "db"
+    config = {"compression": None, "version_tree_arity_log2": 1}
+    for i in range(25):
+        spec = {"driver": "ocdbt", "base": f"file://{directory}/", "config": config}
+        ts.KvStore.open(spec).result().write(f"k{i}", b"v").result()
+    manifest = decode_manifest((directory / "manifest.ocdbt").read_bytes(), "manifest")
+    heights: set[int] = set()
+
+    def versions(reference: OlderVersions) -> list[Version]:
+        path = directory / reference.file.path
+        data = path.read_bytes()[reference.offset : reference.offset + reference.length]
+        found = decode_version_node(data, reference, str(path))
+        heights.add(reference.height)
+        inside = [v for one in found for v in (versions(one) if isinstance(one, OlderVersions) else [one])]
+        assert len(inside) == reference.generations
+        return inside
+
+    every = [version for one in manifest.older for version in versions(one)] + manifest.versions
+    assert [version.generation for version in every] == list(range(1, len(every) + 1))
+    assert len(every) >= 25
+    assert max(heights) >= 2
+    # Each is a whole database of its own: the i-th has as many keys as were written by then.
+    assert sorted({v.root.statistics.keys if v.root else 0 for v in every}) == list(range(26))

@@ -30,7 +30,7 @@ class ForeignArray:
 
     @property
     def atom(self) -> tuple[int, ...]:
-        chunk: tuple[int, ...] = tuple(self.store.chunk_layout.read_chunk.shape)
+        chunk: tuple[int, ...] = tuple(self.store.chunk_layout.read_chunk.shape or ())
         return chunk
 
     @property

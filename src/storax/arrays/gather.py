@@ -7,8 +7,10 @@ array, by whichever leaf, is read together.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol, runtime_checkable
+
+import numpy as np
 
 from storax.arrays.read import Source, Wanted
 from storax.store.reading import Read
@@ -16,28 +18,42 @@ from storax.store.reading import Read
 Want = tuple[Source, Wanted]
 
 
-@runtime_checkable
-class View(Protocol):
+class View(ABC):
     """A source whose boxes are boxes of other sources."""
 
+    __slots__ = ()
+
     @property
+    @abstractmethod
+    def inputs(self) -> tuple[Source, ...]: ...
+
+    @property
+    @abstractmethod
     def shape(self) -> tuple[int, ...]: ...
 
-    def pulls(self, wanted: Wanted) -> Iterable[Want]:
-        """What is wanted of the inputs, for one wanted box; the memory is a part of the one given."""
-        ...
+    @property
+    def dtype(self) -> np.dtype:
+        return self.inputs[0].dtype
+
+    @abstractmethod
+    def pulls(self, wanted: Wanted) -> Iterator[Want]:
+        """What is wanted of the inputs, for one wanted box; the memory is parts of the one given."""
+
+    def reads(self, wanted: Sequence[Wanted]) -> list[Read]:
+        return gather((self, one) for one in wanted)
 
 
 def gather(wants: Iterable[Want]) -> list[Read]:
     """The reads that fill all of them; each array that is no view is asked once, for all its boxes."""
     asked: dict[int, tuple[Source, list[Wanted]]] = {}
     for source, wanted in wants:
-        for root, part in _roots(source, wanted):
+        for root, part in roots(source, wanted):
             asked.setdefault(id(root), (root, []))[1].append(part)
     return [read for root, parts in asked.values() for read in root.reads(parts)]
 
 
-def _roots(source: Source, wanted: Wanted) -> Iterator[Want]:
+def roots(source: Source, wanted: Wanted) -> Iterator[Want]:
+    """What is wanted of sources that are no views."""
     waiting: list[Want] = [(source, wanted)]
     while waiting:
         source, wanted = waiting.pop()

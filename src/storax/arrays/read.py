@@ -109,9 +109,19 @@ class DatabaseArray:
             for cell in boxes.cells(box, self.array.chunk_shape):
                 by_chunk[cell].append((box, memory))
         for cell, wants in by_chunk.items():
-            yield self._chunk_read(cell, wants)
+            yield self.chunk(cell, wants)
 
-    def _chunk_read(self, cell: tuple[int, ...], wants: Sequence[Wanted]) -> Segment | Act:
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of one chunk without its checksum."""
+        return math.prod(self.array.chunk_shape) * self.array.dtype.itemsize
+
+    def chunk(self, cell: tuple[int, ...], wants: Sequence[Wanted] = ()) -> Segment | Act:
+        """The read of one chunk; with nothing wanted of it, its bytes are only checked.
+
+        Raises:
+          Corrupt: the database has no such chunk.
+        """
         chunk = boxes.cell_box(cell, self.array.chunk_shape)
         what = f"{display(self.name)}[{', '.join(f'{p}:{q}' for p, q in chunk)}]"
         key = zarr.key_of(self.name, self.array.chunk_key(cell))
@@ -144,7 +154,10 @@ def open_array(index: Index, name: str, where: str, *, marked: bool) -> Database
         raise Corrupt(f"{where}: the leaf {display(name)} has no array in the database (key {key})")
     if not isinstance(entry, Inline):
         return None
-    array = parse(entry.data, f"{where}: {key}")
+    try:
+        array = parse(entry.data)
+    except Corrupt as error:
+        raise Corrupt(f"{where}: {key}: {error}") from None
     return None if array.codec == "other" else DatabaseArray(name, array, index, where, marked)
 
 

@@ -30,6 +30,7 @@ class StagedArray:
       shape: on disk; of PRNG keys that of their data.
       dtype: on disk.
       parts: the boxes and, for each, an array of the dtype on disk.
+      described: whether this process writes the array's metadata too.
     """
 
     leaf: Leaf
@@ -37,6 +38,7 @@ class StagedArray:
     dtype: np.dtype
     chunk_shape: tuple[int, ...]
     parts: tuple[tuple[Box, np.ndarray], ...]
+    described: bool = True
 
 
 def start_copies(values: Sequence[Any]) -> None:
@@ -57,12 +59,7 @@ def stage(leaf: Leaf, value: Any, *, hold: bool) -> StagedArray:
     """
     if isinstance(value, jax.Array):
         return _stage_sharded(leaf, value)
-    host = np.asarray(value)
-    stored = on_disk(host.dtype)
-    if dtype_name(stored) == dtype_name(host.dtype):
-        host = host.astype(little_endian(host.dtype), order="C", copy=not hold)
-    else:
-        host = np.array(host, order="C", copy=None if hold else True).view(stored)
+    host = host_copy(value, hold=hold)
     return StagedArray(
         leaf,
         host.shape,
@@ -72,13 +69,21 @@ def stage(leaf: Leaf, value: Any, *, hold: bool) -> StagedArray:
     )
 
 
+def host_copy(value: Any, *, hold: bool) -> np.ndarray:
+    """The values of an array in host memory, as the dtype on disk. Copied only where that is needed."""
+    host = np.asarray(value)
+    stored = on_disk(host.dtype)
+    immutable = isinstance(value, jax.Array)
+    if dtype_name(stored) == dtype_name(host.dtype):
+        return host.astype(little_endian(host.dtype), order="C", copy=not (hold or immutable))
+    return np.array(host, order="C", copy=None if hold or immutable else True).view(stored)
+
+
 def _stage_sharded(leaf: Leaf, value: jax.Array) -> StagedArray:
     dtype = on_disk(np.dtype(value.dtype))
     shard_shape = value.sharding.shard_shape(value.shape)
     parts = (
-        tuple((box, np.asarray(data).view(dtype)) for box, data in _owned(value).items())
-        if value.size
-        else ()
+        tuple((box, host_copy(data, hold=True)) for box, data in _owned(value).items()) if value.size else ()
     )
     return StagedArray(leaf, value.shape, dtype, chunk_shape(value.shape, shard_shape, dtype.itemsize), parts)
 

@@ -21,7 +21,8 @@ def values_of(arrays: Sequence[StagedArray], compression: str | None) -> list[Va
 def _array_values(array: StagedArray, compression: str | None) -> Iterator[Value]:
     name = array.leaf.name
     text = zarr.encode(array.shape, array.chunk_shape, array.dtype, compression)
-    yield Value(zarr.key_of(name, zarr.METADATA_KEY).encode(), text, checksum=False)
+    if array.described:
+        yield Value(zarr.key_of(name, zarr.METADATA_KEY).encode(), text, checksum=False)
     for coordinates, chunk in _chunks(array):
         key = zarr.key_of(name, zarr.chunk_key(coordinates)).encode()
         if compression is None:

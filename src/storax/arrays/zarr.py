@@ -108,7 +108,7 @@ def _zero(dtype: np.dtype) -> Any:
 
 # Thousands of leaves have a handful of different shapes, so their documents are parsed once each.
 @lru_cache(maxsize=4096)
-def parse(text: bytes, file: str) -> ZarrArray:
+def parse(text: bytes) -> ZarrArray:
     """Reads a ``zarr.json``. Raises ``Corrupt`` if it is not one."""
     try:
         raw = json.loads(text)
@@ -119,8 +119,8 @@ def parse(text: bytes, file: str) -> ZarrArray:
         plain = raw["chunk_grid"]["name"] == "regular" and raw["chunk_key_encoding"] == {"name": "default"}
         dtype = dtype_named(raw["data_type"])
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise Corrupt(f"{file} is not the metadata of a zarr array: {error!r}") from None
-    _check_grid(shape, chunk, file)
+        raise Corrupt(f"this is not the metadata of a zarr array: {error!r}") from None
+    _check_grid(shape, chunk)
     codec = _CODECS.get(tuple(names)) if plain and not big_endian else None
     return ZarrArray(shape, chunk, dtype, codec or "other")
 
@@ -129,7 +129,7 @@ _CODECS: dict[tuple[str, ...], Literal["crc32c", "raw"]] = {("bytes", "crc32c"):
 
 
 @lru_cache(maxsize=4096)
-def parse_2(text: bytes, file: str) -> ZarrArray:
+def parse_2(text: bytes) -> ZarrArray:
     """Reads a ``.zarray``. Raises ``Corrupt`` if it is not one."""
     try:
         raw = json.loads(text)
@@ -141,14 +141,14 @@ def parse_2(text: bytes, file: str) -> ZarrArray:
         # Numpy's names have the byte order in front; those of ml_dtypes are names.
         dtype = np.dtype(name) if name[:1] in "<>|" else dtype_named(name)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Corrupt(f"{file} is not the metadata of a zarr array: {error!r}") from None
-    _check_grid(shape, chunk, file)
+        raise Corrupt(f"this is not the metadata of a zarr array: {error!r}") from None
+    _check_grid(shape, chunk)
     return ZarrArray(shape, chunk, dtype, "raw" if plain and name[:1] != ">" else "other", 2)
 
 
-def _check_grid(shape: tuple[int, ...], chunk: tuple[int, ...], file: str) -> None:
+def _check_grid(shape: tuple[int, ...], chunk: tuple[int, ...]) -> None:
     if len(shape) != len(chunk) or len(shape) > _MOST_DIMENSIONS or 0 in chunk:
-        raise Corrupt(f"{file}: chunks of shape {list(chunk)} cannot tile an array of shape {list(shape)}")
+        raise Corrupt(f"chunks of shape {list(chunk)} cannot tile an array of shape {list(shape)}")
 
 
 def _count(value: Any) -> int:

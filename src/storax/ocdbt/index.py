@@ -63,6 +63,7 @@ class Index:
         self.version: Version = manifest.versions[-1]
         self._nodes: dict[tuple[str, str, int, int], Node] = {}
         self._held = 0
+        self._all: dict[bytes, Inline | Indirect] | None = None
 
     @classmethod
     def open(cls, directory: Path) -> Index:
@@ -82,8 +83,16 @@ class Index:
             raise Corrupt(f"{directory}: its manifests name no version.")
         return cls(directory, manifest)
 
+    def prefetch(self) -> None:
+        """Reads all of the index now: for who is going to ask for most of its keys."""
+        if self._all is None:
+            self._all = dict(self.items())
+            self._nodes.clear()
+
     def get(self, key: bytes) -> Inline | Indirect | None:
         """Where the value of a key is, or None if there is no such key."""
+        if self._all is not None:
+            return self._all.get(key)
         place = self._root()
         while place is not None:
             if not key.startswith(place.prefix):

@@ -17,7 +17,7 @@ from storax.ocdbt.nodes import (
     decode_references,
     encode_references,
 )
-from storax.ocdbt.wire import MANIFEST, U64, Reader, frame, unframe, varint, varints
+from storax.ocdbt.wire import MANIFEST, U64, VERSION_NODE, Reader, frame, unframe, varint, varints
 
 SINGLE, NUMBERED = 0, 1
 
@@ -154,8 +154,42 @@ def _decode_versions(reader: Reader, files: list[DataFile], most: int) -> list[V
     ]
 
 
-def _decode_older(reader: Reader, files: list[DataFile]) -> list[OlderVersions]:
-    count = reader.count("version-tree nodes", _MOST_VERSION_NODES)
+def decode_version_node(
+    data: bytes, reference: OlderVersions, file: str
+) -> list[Version] | list[OlderVersions]:
+    """Decodes a version-tree node: versions at height 0, above that references to further nodes.
+
+    Args:
+      data: the bytes of the node.
+      reference: what led to it.
+      file: where the bytes come from, for messages.
+
+    Raises:
+      Corrupt: if the bytes are wrong, or are not what the reference promised.
+      CompressedNode: if they are compressed.
+    """
+    reader = unframe(data, VERSION_NODE, file, reference.offset)
+    arity = 1 << min(reader.byte("version_tree_arity_log2"), _MOST_ARITY_LOG2)
+    height = reader.byte("the height of a version-tree node")
+    if height != reference.height:
+        reader.wrong(f"the node has height {height}, its parent says {reference.height}")
+    files = decode_table(reader, reference.file.base)
+    found: list[Version] | list[OlderVersions]
+    if height == 0:
+        found = _decode_versions(reader, files, arity)
+    else:
+        found = _decode_older(reader, files, arity, height - 1)
+    reader.finish()
+    if not found or found[-1].generation != reference.generation:
+        reader.wrong("its newest generation is not the one that its parent says")
+    return found
+
+
+def _decode_older(
+    reader: Reader, files: list[DataFile], most: int = _MOST_VERSION_NODES, height: int | None = None
+) -> list[OlderVersions]:
+    """References to version-tree nodes: of the given height, or each with its own."""
+    count = reader.count("version-tree nodes", most)
     generations = _decode_generations(reader, count)
     numbers = reader.varints(count, "the number of a data file")
     if numbers and max(numbers) >= len(files):
@@ -164,7 +198,9 @@ def _decode_older(reader: Reader, files: list[DataFile]) -> list[OlderVersions]:
     lengths = reader.varints(count, "the length of a version-tree node")
     contained = reader.varints(count, "the number of older versions")
     times = [int.from_bytes(reader.take(8, "a commit time"), "little") for _ in range(count)]
-    heights = reader.take(count, "the heights of version-tree nodes")
+    heights = (
+        reader.take(count, "the heights of version-tree nodes") if height is None else bytes([height]) * count
+    )
     found = [files[n] for n in numbers]
     columns = zip(generations, found, offsets, lengths, contained, times, heights, strict=True)
     return [OlderVersions(*seven) for seven in columns]

@@ -15,6 +15,7 @@ from storax.errors import Corrupt
 
 MANIFEST = 0x0CDB3A2A
 BTREE_NODE = 0x0CDB20DE
+VERSION_NODE = 0x0CDB1234
 
 U64 = (1 << 64) - 1
 

@@ -147,6 +147,13 @@ class AnySave:
         return any_of([policy.decide_save(moment) for policy in self.policies])
 
 
+def is_certain(policy: SavePolicy) -> bool:
+    """Whether all processes of a job come to the same decision: it depends on the steps alone."""
+    if isinstance(policy, AnySave):
+        return all(is_certain(part) for part in policy.policies)
+    return isinstance(policy, (EveryNSteps, SpecificSteps, First))
+
+
 def watches_preemption(policy: SavePolicy) -> bool:
     """Whether a policy asks for SIGTERM to be caught."""
     if isinstance(policy, AnySave):

@@ -1,4 +1,4 @@
-"""Which steps to keep: from what is known about the steps to a decision for each, with the reason. Pure functions."""
+"""Which steps to keep: from what is known of them to a decision for each, and why. Pure functions."""
 
 from __future__ import annotations
 
@@ -130,9 +130,9 @@ class LatestN:
 
 @dataclass(frozen=True)
 class EveryNSteps:
-    """Keep multiples of ``interval_steps``; if not ``exact_interval``, each that is so far from the kept one before it.
+    """Keep multiples of ``interval_steps``, of these the newest ``max_to_keep`` if that is given.
 
-    Of these the newest ``max_to_keep``, if it is given.
+    If not ``exact_interval``, steps that are so far from the kept one before them.
     """
 
     interval_steps: int
@@ -141,7 +141,9 @@ class EveryNSteps:
 
     def __post_init__(self) -> None:
         if self.interval_steps < 1:
-            raise BadOption(f"steps are kept every {self.interval_steps}; it must be at least 1 (keep_period)")
+            raise BadOption(
+                f"steps are kept every {self.interval_steps}; it must be at least 1 (keep_period)"
+            )
         _check_count(self.max_to_keep, "max_to_keep")
 
     def decide_keep(self, steps: Sequence[Step], now: float) -> Decisions:
@@ -211,7 +213,9 @@ class YoungerThan:
         young = [s.step for s in steps if now - s.time <= self.seconds]
         # A clock that was set back must not cost a step between two that stay.
         kept = {s.step for s in steps if young and s.step >= young[0]}
-        return _each(steps, kept, f"it is not older than {self.seconds:g} s", f"it is older than {self.seconds:g} s")
+        return _each(
+            steps, kept, f"it is not older than {self.seconds:g} s", f"it is older than {self.seconds:g} s"
+        )
 
 
 @dataclass(frozen=True)

@@ -299,7 +299,9 @@ def _wrong_places(tensors: Sequence[Tensor]) -> list[str]:
         if tensor.start < end:
             problems.append(f"{tensor.name!r} begins at {tensor.start:,}, where another one is until {end:,}")
         elif tensor.start > end:
-            problems.append(f"{tensor.name!r} begins at {tensor.start:,}; no tensor has the bytes from {end:,}")
+            problems.append(
+                f"{tensor.name!r} begins at {tensor.start:,}; no tensor has the bytes from {end:,}"
+            )
         end = max(end, tensor.stop)
     return problems
 
@@ -339,7 +341,7 @@ def plan(
     if length > MOST_HEADER_BYTES:
         raise BadOption(
             f"the header would have {length:,} bytes for {len(found):,} tensors; the format allows "
-            f"{MOST_HEADER_BYTES:,}. Write several files: save_safetensors(directory, ..., max_shard_bytes=...)."
+            f"{MOST_HEADER_BYTES:,}. Write several files: save_safetensors(..., max_shard_bytes=...)."
         )
     return Header(tuple(found), metadata, PREFIX_BYTES + length)
 
@@ -377,7 +379,9 @@ def _check_writable(tensors: Sequence[tuple[str, str, tuple[int, ...]]], metadat
         except ValueError as error:
             problems.append(str(error))
     problems += [f"the name {METADATA} is the format's own"] * (METADATA in names)
-    problems += [f"the name {name!r} comes twice" for name in sorted({n for n in names if names.count(n) > 1})]
+    problems += [
+        f"the name {name!r} comes twice" for name in sorted({n for n in names if names.count(n) > 1})
+    ]
     problems += [
         f"{name!r}: {math.prod(shape):,} elements of {dtype} are not whole bytes; pad the last dimension"
         for name, dtype, shape in tensors

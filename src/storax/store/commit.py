@@ -18,21 +18,25 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from storax.errors import CheckpointExists, CheckpointNotFound, StoreError
+from storax.errors import CheckpointExists, CheckpointInUse, CheckpointNotFound, StoreError
 from storax.store import posix
+from storax.tree import documents
 
 DRAFT_SUFFIX = ".orbax-checkpoint-tmp"
 _OUR_DRAFT = re.compile(re.escape(DRAFT_SUFFIX) + "-storax-[0-9a-f]{16}$")
 _NO_LOCKS = (errno.ENOTSUP, errno.ENOLCK, errno.EBADF, errno.ENOSYS, errno.EINVAL)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Draft:
-    """A directory being written by this process, and the name that it will get."""
+    """A directory being written by this process, and the name that it will get.
+
+    ``lock`` is the handle of its lock, None where there are no locks and once it is given back.
+    """
 
     path: Path
     final: Path
@@ -61,10 +65,16 @@ def begin(final: Path) -> Draft:
     while True:
         path = _draft_name(final)
         posix.make_directory(path)
-        with contextlib.suppress(FileNotFoundError):  # a cleaner came between: take another name
+        try:
             locked, lock = _try_lock(path)
-            if locked:
-                return Draft(path, final, lock)
+        except FileNotFoundError:
+            continue  # a cleaner came between: take another name
+        except StoreError:
+            with contextlib.suppress(StoreError):
+                posix.remove_tree(path)
+            raise
+        if locked:
+            return Draft(path, final, lock)
 
 
 def _draft_name(final: Path) -> Path:
@@ -99,16 +109,40 @@ def publish(draft: Draft, *, overwrite: bool) -> None:
       StoreError: if the file system cannot swap two directories.
     """
     posix.sync_directory(draft.path)
+    replaces = False
     try:
         posix.rename_to_new(draft.path, draft.final)
     except FileExistsError:
         if not overwrite:
             raise exists(draft.final) from None
         _replace(draft)
-    posix.sync_directory(draft.final.parent)
+        replaces = True
+    try:
+        posix.sync_directory(draft.final.parent)
+    except StoreError:
+        _take_back(draft, replaces)
+        raise
     _let_go(draft)
     if overwrite:
         _delete_draft(draft.path)
+        # And what earlier saves could not delete, as they died or a reader had it open.
+        for path in leftovers(draft.final.parent):
+            if path.name.startswith(f"{draft.final.name}{DRAFT_SUFFIX}"):
+                _delete_draft(path)
+
+
+def publish_file(draft: Draft, file: Path, *, overwrite: bool) -> None:
+    """Gives the one file of a draft the final name, durably, and deletes the draft. Raises as ``publish``."""
+    posix.sync_directory(draft.path)
+    if overwrite:
+        posix.replace_file(file, draft.final)
+    else:
+        try:
+            posix.rename_file_to_new(file, draft.final)
+        except FileExistsError:
+            raise exists(draft.final) from None
+    posix.sync_directory(draft.final.parent)
+    discard(draft)
 
 
 def exists(path: Path, advice: str = "") -> CheckpointExists:
@@ -131,6 +165,15 @@ def _replace(draft: Draft) -> None:
         ) from None
 
 
+def _take_back(draft: Draft, replaces: bool) -> None:
+    """Undoes a rename that could not be made durable: a save that fails has changed nothing."""
+    with contextlib.suppress(StoreError, FileExistsError):
+        if replaces:
+            posix.exchange(draft.path, draft.final)
+        else:
+            posix.rename_to_new(draft.final, draft.path)
+
+
 def discard(draft: Draft) -> None:
     """Deletes a draft that will not be published. Never raises: something else went wrong before."""
     with contextlib.suppress(OSError):
@@ -139,22 +182,105 @@ def discard(draft: Draft) -> None:
 
 
 def _let_go(draft: Draft) -> None:
-    if draft.lock is not None:
-        posix.unlock(draft.lock)
+    lock, draft.lock = draft.lock, None
+    if lock is not None:
+        posix.unlock(lock)
 
 
 def delete(path: Path) -> None:
-    """Deletes a checkpoint: it leaves its name in one step, durably, and then its files go.
+    """Deletes a checkpoint: it leaves its name in one step, then its files go. Raises as ``retire``."""
+    _delete_draft(retire(path))
+
+
+def retire(path: Path) -> Path:
+    """Takes a checkpoint off its name, durably, in one step; its files stay, under the name returned.
+
+    That is the name of a draft of a dead process: if nobody deletes the files, the next ``clean`` does.
 
     Raises:
       CheckpointNotFound: if nothing is there.
+      CheckpointInUse: if a reader holds it open.
     """
-    if not os.path.lexists(path):
-        raise CheckpointNotFound(f"{path} is not there.")
     leaving = _draft_name(path)
-    posix.rename_to_new(path, leaving)
-    posix.sync_directory(path.parent)
-    _delete_draft(leaving)
+    with _not_in_use(path):
+        posix.rename_to_new(path, leaving)
+        posix.sync_directory(path.parent)
+    return leaving
+
+
+def move(path: Path, target: Path) -> None:
+    """Moves a checkpoint to another name on the same file system. Raises as ``retire``."""
+    posix.make_directories(target.parent)
+    with _not_in_use(path):
+        posix.rename_to_new(path, target)
+        posix.sync_directory(target.parent)
+        posix.sync_directory(path.parent)
+
+
+@contextlib.contextmanager
+def _not_in_use(path: Path) -> Iterator[None]:
+    try:
+        locked, lock = _try_lock(path)
+    except FileNotFoundError:
+        raise CheckpointNotFound(f"{path} is not there.") from None
+    if not locked:
+        raise CheckpointInUse(f"{path} is open in a reader (or being deleted). Try again when it is closed.")
+    try:
+        yield
+    finally:
+        if lock is not None:
+            posix.unlock(lock)
+
+
+@contextlib.contextmanager
+def lease(path: Path) -> Iterator[None]:
+    """Keeps a checkpoint, or the one that an item is in, from being deleted by storax for a while.
+
+    A lease is a shared lock on the directory: the system gives it back when the process dies.
+    Where there is nothing, or no locks, it does nothing.
+    """
+    handles = []
+    for directory in (path.parent, path):
+        if is_draft(directory) or not (directory == path or (directory / documents.STEP_DOCUMENT).is_file()):
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            if (handle := posix.share_directory(directory)) is not None:
+                handles.append(handle)
+    try:
+        yield
+    finally:
+        for handle in handles:
+            posix.unlock(handle)
+
+
+def is_leased(path: Path) -> bool:
+    """Whether a reader holds a checkpoint open now."""
+    try:
+        locked, lock = _try_lock(path)
+    except FileNotFoundError:
+        return False
+    if lock is not None:
+        posix.unlock(lock)
+    return not locked
+
+
+def delete_retired(path: Path, pause: Callable[[], bool] = lambda: True) -> bool:
+    """Deletes what ``retire`` left, file by file.
+
+    Args:
+      path: what ``retire`` returned.
+      pause: called before each file; False stops, and the rest stays for another time.
+
+    Returns:
+      Whether all of it is gone.
+    """
+    for directory, _, files in os.walk(path, topdown=False):
+        for name in files:
+            if not pause():
+                return False
+            posix.remove_file(Path(directory) / name)
+    _delete_draft(path)
+    return True
 
 
 def _delete_draft(path: Path) -> None:

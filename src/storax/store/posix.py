@@ -46,9 +46,11 @@ def _advice(error: OSError, path: Path, need: int) -> str:
             free = f"{usage.f_bavail * usage.f_frsize:,} bytes are free"
         except OSError:
             free = "how much is free could not be found out"
-        return f"It needs {need:,} bytes and {free}. Make room, or save to another disk."
+        wanted = f"It needs {need:,} bytes and {free}" if need else free.capitalize()
+        return f"{wanted}. Make room, or save to another disk."
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return f"Make the directory writable, or save to another one ({need:,} bytes are to be written)."
+        wanted = f" ({need:,} bytes are to be written)" if need else ""
+        return f"Make the directory writable, or save to another one{wanted}."
     return ""
 
 
@@ -101,6 +103,7 @@ class NewFile:
     def __init__(self, path: Path, fd: int) -> None:
         self._path = path
         self._fd = fd
+        self._written = 0
 
     def write_at(self, offset: int, buffers: Sequence[Buffer]) -> int:
         """Writes buffers one after another from an offset on; returns how many bytes."""
@@ -114,11 +117,13 @@ class NewFile:
                     done -= rest.pop(0).nbytes
                 if done:
                     rest[0] = rest[0][done:]
+        self._written += total
         return total
 
     def sync(self) -> None:
         """Makes the bytes written so far durable."""
-        with _explain("syncing", self._path):
+        # A file system may notice only here that it is full.
+        with _explain("syncing", self._path, self._written):
             os.fsync(self._fd)
 
 
@@ -145,6 +150,35 @@ def rename_to_new(source: Path, target: Path) -> None:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
             raise FileExistsError(error.errno, os.strerror(errno.EEXIST), str(target)) from None
         raise
+
+
+def rename_file_to_new(source: Path, target: Path) -> None:
+    """Renames a file to a name that nothing has: atomic, replaces nothing.
+
+    Raises ``FileExistsError`` if the name is taken.
+    """
+    with _explain("renaming", source):
+        try:
+            # Unlike a rename, a link does not replace what another process put there just now.
+            os.link(source, target)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+                raise
+            if not os.path.lexists(target):
+                os.rename(source, target)
+                return
+        else:
+            os.unlink(source)
+            return
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+
+
+def replace_file(source: Path, target: Path) -> None:
+    """Renames a file to a name that another file may have: at every instant one of them has it."""
+    with _explain("renaming", source):
+        os.replace(source, target)
 
 
 def exchange(one: Path, other: Path) -> None:
@@ -177,6 +211,19 @@ def remove_tree(path: Path) -> None:
         shutil.rmtree(path)
 
 
+def remove_file(path: Path) -> None:
+    """Deletes one file; fine if it is gone already."""
+    with _explain("deleting", path), contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def set_mode(path: Path, mode: int) -> None:
+    """Sets who may do what with a directory, and with every directory below it."""
+    with _explain("setting the mode of", path):
+        for directory, _, _ in os.walk(path):
+            os.chmod(directory, mode)
+
+
 def lock_directory(path: Path) -> int | None:
     """Takes an exclusive lock on a directory, held until ``unlock`` or until this process dies.
 
@@ -204,8 +251,30 @@ def lock_directory(path: Path) -> int | None:
     return fd
 
 
+def share_directory(path: Path) -> int | None:
+    """Takes a shared lock on a directory, waiting for an exclusive one to be given back.
+
+    Returns its handle, or None if the file system has no such locks.
+
+    Raises:
+      FileNotFoundError: if there is no such directory.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH)
+    except OSError:
+        os.close(fd)
+        return None
+    return fd
+
+
 def unlock(handle: int) -> None:
-    """Gives back a lock of ``lock_directory``."""
+    """Gives back a lock of ``lock_directory`` or ``share_directory``."""
     os.close(handle)
 
 
@@ -213,6 +282,11 @@ def identity(path: Path) -> tuple[int, int]:
     """What stays the same while a name means the same directory. Raises ``FileNotFoundError``."""
     status = os.stat(path)
     return status.st_dev, status.st_ino
+
+
+def modified(path: Path) -> float:
+    """When the names in a directory changed last, in seconds since 1970. Raises ``FileNotFoundError``."""
+    return os.stat(path).st_mtime
 
 
 def open_to_read(path: str) -> int:

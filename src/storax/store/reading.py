@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ class Segment:
       into: memory that the bytes go straight to, ``length`` bytes in all; then ``then`` gets nothing.
       begins: what the file must begin with, checked once.
       what: whose bytes they are, for messages.
+      unwanted: how many of the bytes lie in gaps that it was cheaper to read than to leave out.
     """
 
     path: str
@@ -50,6 +51,7 @@ class Segment:
     into: tuple[memoryview, ...] = ()
     begins: bytes = b""
     what: str = "bytes"
+    unwanted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +71,45 @@ Read = Segment | Act | Work
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """How much was read: bytes that somebody wanted, bytes that the files gave, and calls."""
+class Traffic:
+    """How much was read of one file.
+
+    Attributes:
+      wanted_bytes: that somebody wanted.
+      read_bytes: that the file gave.
+      reads: calls.
+      across: those of the calls that read a whole span, with gaps that nobody wanted, since that was
+        cheaper than to read each run in it by itself.
+    """
 
     wanted_bytes: int
     read_bytes: int
     reads: int
+    across: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How much was read: bytes that somebody wanted, bytes that the files gave, and calls.
+
+    Attributes:
+      wanted_bytes, read_bytes, reads: of all files.
+      files: the same of each file, by path.
+    """
+
+    wanted_bytes: int
+    read_bytes: int
+    reads: int
+    files: Mapping[str, Traffic] = field(default_factory=dict)
 
 
 def read_all(
-    segments: Iterable[Segment], acts: Sequence[Act | Work] = (), *, budget: Budget, workers: int = WORKERS
+    segments: Iterable[Segment],
+    acts: Sequence[Act | Work] = (),
+    *,
+    budget: Budget,
+    workers: int = WORKERS,
+    on_fault: Callable[[Segment, Corrupt], None] | None = None,
 ) -> Report:
     """Reads all segments, in any order and several at a time, and does some acts among them.
 
@@ -87,6 +118,7 @@ def read_all(
       acts: other work to be done on the same threads.
       budget: extra memory in flight.
       workers: threads, the caller's included.
+      on_fault: called with a segment whose bytes are wrong, instead of raising; then none are joined.
 
     Returns:
       What was read, also for the works among the acts.
@@ -95,19 +127,30 @@ def read_all(
       Corrupt: a file is missing or ends early.
       CheckpointChanged: its directory is gone.
     """
-    every = list(segments)
-    groups = list(_grouped(every))
+    groups = list(_grouped(segments)) if on_fault is None else [[segment] for segment in segments]
     inner: list[Report] = []
     with _Files() as files:
         tasks = [_work(act, budget, inner) if isinstance(act, Work) else act for act in acts]
-        run_all([*tasks, *(_act(group, files, budget) for group in groups)], workers=workers)
-    return total([_report(every, groups), *inner])
+        reads = (_act(group, files, budget) for group in groups)
+        if on_fault is not None:
+            reads = (_tolerant(read, group[0], on_fault) for read, group in zip(reads, groups, strict=True))
+        run_all([*tasks, *reads], workers=workers)
+    return total([_report(groups), *inner])
+
+
+def _tolerant(read: Act, segment: Segment, on_fault: Callable[[Segment, Corrupt], None]) -> Act:
+    def run() -> None:
+        try:
+            read()
+        except Corrupt as error:
+            on_fault(segment, error)
+
+    return run
 
 
 def planned(segments: Iterable[Segment]) -> Report:
     """What ``read_all`` would read for these segments. Reads nothing."""
-    every = list(segments)
-    return _report(every, list(_grouped(every)))
+    return _report(list(_grouped(segments)))
 
 
 def total(reports: Sequence[Report]) -> Report:
@@ -116,6 +159,7 @@ def total(reports: Sequence[Report]) -> Report:
         sum(report.wanted_bytes for report in reports),
         sum(report.read_bytes for report in reports),
         sum(report.reads for report in reports),
+        _by_file(found for report in reports for found in report.files.items()),
     )
 
 
@@ -131,12 +175,35 @@ def split(reads: Iterable[Read]) -> tuple[list[Segment], list[Act | Work]]:
     return segments, acts
 
 
-def _report(every: Sequence[Segment], groups: Sequence[Sequence[Segment]]) -> Report:
+def _by_file(found: Iterable[tuple[str, Traffic]]) -> dict[str, Traffic]:
+    files: dict[str, list[Traffic]] = defaultdict(list)
+    for path, traffic in found:
+        files[path].append(traffic)
+    return {
+        path: Traffic(
+            sum(t.wanted_bytes for t in parts),
+            sum(t.read_bytes for t in parts),
+            sum(t.reads for t in parts),
+            sum(t.across for t in parts),
+        )
+        for path, parts in files.items()
+    }
+
+
+def _report(groups: Sequence[Sequence[Segment]]) -> Report:
+    files = _by_file((group[0].path, _traffic(group)) for group in groups)
     return Report(
-        sum(segment.length for segment in every),
-        sum(_length(group) for group in groups),
+        sum(traffic.wanted_bytes for traffic in files.values()),
+        sum(traffic.read_bytes for traffic in files.values()),
         len(groups),
+        files,
     )
+
+
+def _traffic(group: Sequence[Segment]) -> Traffic:
+    wanted = sum(segment.length - segment.unwanted for segment in group)
+    read = _length(group)
+    return Traffic(wanted, read, 1, across=int(read > wanted))
 
 
 def _length(group: Sequence[Segment]) -> int:
@@ -191,7 +258,7 @@ def _act(group: Sequence[Segment], files: _Files, budget: Budget) -> Act:
     def through_memory() -> None:
         length = _length(group)
         with budget.holding(length):
-            memory = memoryview(bytearray(length))
+            memory = np.empty(length, np.uint8).data
             files.fill(first, [memory])
             for segment in group:
                 start = segment.offset - first.offset
@@ -221,7 +288,8 @@ class _Files:
             got = posix.read_into(self._descriptor(segment), memory, segment.offset)
         if got != need:
             raise Corrupt(
-                f"{segment.what}: {segment.path} ends early: {need:,} bytes wanted at {segment.offset:,}, {got:,} there"
+                f"{segment.what}: {segment.path} ends early: "
+                f"{need:,} bytes wanted at {segment.offset:,}, {got:,} there"
             )
 
     def _descriptor(self, segment: Segment) -> int:
@@ -229,11 +297,15 @@ class _Files:
             fd = self._open.get(segment.path)
             if fd is None:
                 try:
-                    fd = self._open[segment.path] = posix.open_to_read(segment.path)
+                    fd = posix.open_to_read(segment.path)
                 except FileNotFoundError:
                     raise _missing(segment) from None
-                if segment.begins:
+                try:
                     _check_beginning(segment, fd)
+                except Corrupt:
+                    os.close(fd)  # and whoever wants another part of it is told as well
+                    raise
+                self._open[segment.path] = fd
             return fd
 
 

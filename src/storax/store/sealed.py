@@ -19,14 +19,15 @@ from storax.errors import Corrupt
 LIST_NAME = "storax.checksums"
 
 
-def seal(texts: Mapping[str, bytes]) -> bytes:
-    """The list for documents, given by their paths below its directory.
+def seal(texts: Mapping[str, bytes], sums: Mapping[str, int] | None = None) -> bytes:
+    """The list for documents, given by their paths below its directory, and for others by their checksums.
 
     >>> seal({"a": b"x"})
     b'{"crc32c": {"a": 2839306131}, "self": 765691540}'
     """
-    sums = {name: crc32c.crc32c(text) for name, text in sorted(texts.items())}
-    return json.dumps({"crc32c": sums, "self": _own(sums)}).encode()
+    every = {**(sums or {}), **{name: crc32c.crc32c(text) for name, text in texts.items()}}
+    every = dict(sorted(every.items()))
+    return json.dumps({"crc32c": every, "self": _own(every)}).encode()
 
 
 def _own(sums: Mapping[str, int]) -> int:
@@ -87,5 +88,5 @@ class SealedDirectory:
 def _bytes(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
         return None

@@ -6,8 +6,8 @@ import math
 import os
 import re
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from storax.arrays.read import Source
 from storax.checkpoint import SavedTree
 from storax.ocdbt.index import MANIFEST_NAME, Index
 from storax.ocdbt.nodes import Indirect
+from storax.opening import Tree, open_safetensors
 from storax.tree import documents
 from storax.tree.leaves import Leaf
 
@@ -83,11 +84,42 @@ class SeenLeaf:
 _PLAIN = frozenset({"int", "float", "complex", "bool", "str", "bytes", "None"})
 
 
-def see_leaves(directory: Path) -> list[SeenLeaf]:
-    """All leaves of the tree in a directory, in its order."""
-    saved = SavedTree.open(directory)
-    stored = stored_bytes(directory)
-    return [_seen(found.leaf, found.source, stored.get(found.leaf.name, {})) for found in saved.leaves()]
+def see_leaves(
+    path: Path, wanted: Callable[[str], bool] | None = None, *, weigh: bool = True
+) -> list[SeenLeaf]:
+    """The leaves of the tree in a directory, or of safetensors files, in its order.
+
+    Args:
+      path: of either.
+      wanted: which, by name; the others are not opened. None is all.
+      weigh: whether to find out the bytes on disk of each, for which the whole index is read.
+    """
+    if (tensors := open_safetensors(path)) is not None:
+        every = [_seen_tensor(found.leaf, found.source) for found in tensors.leaves()]
+        return [leaf for leaf in every if wanted is None or wanted(leaf.name)]
+    saved = SavedTree.open(path)
+    names = None if wanted is None else set(filter(wanted, _names(saved)))
+    stored = stored_bytes(path) if weigh else {}
+    return [
+        _seen(found.leaf, found.source, stored.get(found.leaf.name, {}))
+        for found in saved.leaves(names)
+        if names is None or found.leaf.name in names
+    ]
+
+
+def leaf_names(path: Path) -> list[str]:
+    """The names of all leaves, without opening any."""
+    return _names(open_safetensors(path) or SavedTree.open(path))
+
+
+def _names(tree: Tree) -> list[str]:
+    return [found.leaf.name for found in tree.leaves(())]
+
+
+def _seen_tensor(leaf: Leaf, source: Source | None) -> SeenLeaf:
+    """A tensor: its name has dots where a tree has branches, and it is one run of its file."""
+    seen = _seen(leaf, source, {ONE_WRITER: leaf.nbytes})
+    return replace(seen, path=tuple(leaf.name.split(".")))
 
 
 def _seen(leaf: Leaf, source: Source | None, stored: Mapping[str, int]) -> SeenLeaf:
@@ -174,6 +206,25 @@ def _file_bytes(directory: str) -> int:
     total = 0
     for parent, _, files in os.walk(directory):
         total += sum(
-            os.path.getsize(os.path.join(parent, file)) for file in files if f"/{file}" not in _ARRAY_DOCUMENTS
+            os.path.getsize(os.path.join(parent, file))
+            for file in files
+            if f"/{file}" not in _ARRAY_DOCUMENTS
         )
     return total
+
+
+def as_json(leaf: SeenLeaf) -> dict[str, Any]:
+    """A leaf as a JSON object."""
+    return {
+        "name": leaf.name,
+        "kind": leaf.kind,
+        "shape": None if leaf.shape is None else list(leaf.shape),
+        "dtype": leaf.dtype,
+        "nbytes": leaf.nbytes,
+        "stored_bytes": leaf.stored_bytes,
+        "stored_by_process": dict(leaf.stored),
+        "chunk_shape": None if leaf.chunk_shape is None else list(leaf.chunk_shape),
+        "chunks": leaf.chunks,
+        "sharding": leaf.sharding,
+        **({} if leaf.value is None else {"value": leaf.value}),
+    }

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from storax.errors import Corrupt
-from storax.tree.leaves import Leaf
+from storax.tree.leaves import KINDS, Leaf
 from storax.tree.names import Key, KeyPath, path_text
 
 STEP_DOCUMENT = "_CHECKPOINT_METADATA"
@@ -24,6 +24,8 @@ MARKER = "commit_success.txt"
 JSON_ITEM_DOCUMENT = "metadata"
 METRICS_ITEM = "metrics"
 METRICS_DOCUMENT = "metrics"
+# In a pinned step's directory; its text is the reason. Orbax looks at directories only.
+PIN = "_PINNED"
 
 _HANDLERS = "orbax.checkpoint._src.handlers."
 TREE_HANDLER = _HANDLERS + "standard_checkpoint_handler.StandardCheckpointHandler"
@@ -210,6 +212,7 @@ def _our_fields(leaf: Leaf) -> dict[str, Any]:
 
 def _parse_leaf(entry: Mapping[str, Any], ours: Mapping[str, Any]) -> Leaf:
     texts = [str(part["key"]) for part in entry["key_metadata"]]
+    ".".join(texts).encode()  # no name has lone surrogates
     fields = _object(ours.get(".".join(texts)))
     int_keys = set(fields.get("int_keys") or ())
     path: KeyPath = tuple(
@@ -224,7 +227,17 @@ def _parse_leaf(entry: Mapping[str, Any], ours: Mapping[str, Any]) -> Leaf:
     byteorder: Literal["<", ">"] = ">" if fields.get("byteorder") == ">" else "<"
     # The value of a "string" is in another document, mostly; a marker keeps is_in_document right until then.
     value = str(fields.get("text", "")) if value_type == "string" else None
-    return Leaf(path, kind, dtype=fields.get("dtype"), byteorder=byteorder, value=value)
+    dtype = fields.get("dtype")
+    is_string = kind == "str" or (kind == "int" and value is not None)
+    if (
+        (kind != "any" and kind not in KINDS)
+        or not isinstance(dtype, str | None)
+        or (value is not None) != is_string
+    ):
+        raise ValueError(
+            f"{'.'.join(texts)!r} is {kind!r} of dtype {dtype!r}, with the value_type {value_type!r}"
+        )
+    return Leaf(path, kind, dtype=dtype, byteorder=byteorder, value=value)
 
 
 # --- the other documents -------------------------------------------------------------------------
@@ -257,7 +270,8 @@ def parse_shardings(text: bytes, file: str) -> dict[str, str]:
     """The JSON text of each sharding, by leaf name."""
     try:
         return {
-            base64.urlsafe_b64decode(key).decode(): str(value)
+            # Twice: a lone surrogate, which no file can hold, is not carried further.
+            base64.urlsafe_b64decode(key).decode(): str(value).encode().decode()
             for key, value in parse_object(text, file).items()
         }
     except ValueError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from storax.tree.names import KeyPath, leaf_name
 
@@ -15,6 +15,7 @@ Kind = Literal[
     "None", "dict", "list", "tuple",
 ]  # fmt: skip
 
+KINDS: frozenset[str] = frozenset(get_args(Kind))
 ARRAYS: frozenset[str] = frozenset({"jax.Array", "np.ndarray"})
 NUMBERS: frozenset[str] = frozenset({"int", "float", "complex", "bool", "np.generic"})
 EMPTY: frozenset[str] = frozenset({"dict", "list", "tuple"})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from storax.errors import TreeMismatch
 from storax.tree.dtypes import castable, dtype_named
 from storax.tree.leaves import EMPTY, Leaf
-from storax.tree.names import KeyPath, display
+from storax.tree.names import KeyPath, display, leaf_name
 
 # A message with five thousand lines helps nobody; the error's attributes have them all.
 _MOST_LINES = 20
@@ -57,11 +57,11 @@ def match(
             differ.append((leaf.name, difference))
         else:
             pairs.append((found, leaf))
-    skipped = {tuple(map(str, path)) for path in unread}
+    skipped = {leaf_name(path) for path in unread}
     extra = [
         leaf
         for leaf in saved
-        if not partial and leaf.name not in wanted_names and not _is_below(leaf.path, skipped)
+        if not partial and leaf.name not in wanted_names and not _is_below(leaf.name, skipped)
     ]
     lost = [] if keep_missing else missing
     if extra or lost or differ:
@@ -69,9 +69,10 @@ def match(
     return Match(tuple(pairs), tuple(missing))
 
 
-def _is_below(path: KeyPath, prefixes: set[tuple[str, ...]]) -> bool:
-    texts = tuple(map(str, path))
-    return any(texts[:length] in prefixes for length in range(len(texts) + 1))
+def _is_below(name: str, names: set[str]) -> bool:
+    """Whether a leaf is one of some nodes of the tree, or below one; the root has the empty name."""
+    parts = name.split(".")
+    return "" in names or any(".".join(parts[:length]) in names for length in range(1, len(parts) + 1))
 
 
 def _difference(saved: Leaf, wanted: Leaf, cast: bool) -> str | None:
@@ -104,8 +105,8 @@ def _difference(saved: Leaf, wanted: Leaf, cast: bool) -> str | None:
 
 
 def _is_nothing(saved: Leaf, wanted: Leaf) -> bool:
-    """Orbax writes None for an empty named tuple, so None fits an empty tuple."""
-    return {saved.kind, wanted.kind} == {"None", "tuple"}
+    """Orbax writes None for an empty named tuple, so a saved None fits an empty tuple."""
+    return (saved.kind, wanted.kind) == ("None", "tuple")
 
 
 def _mismatch(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from storax.errors import Corrupt
 from storax.tree.names import Key, KeyPath, path_text
 
 
@@ -15,6 +16,9 @@ def unflatten(leaves: Sequence[tuple[KeyPath, Any]], tuples: frozenset[str]) -> 
       leaves: each with its key path.
       tuples: the key paths, as ``path_text``, of the sequences that are tuples; others are lists.
 
+    Raises:
+      Corrupt: the paths spell no tree, as a leaf is also a container.
+
     >>> unflatten([((Key("key", "a"), Key("index", 0)), 1), ((Key("key", "b"),), 2)], frozenset())
     {'a': [1], 'b': 2}
     """
@@ -22,11 +26,15 @@ def unflatten(leaves: Sequence[tuple[KeyPath, Any]], tuples: frozenset[str]) -> 
         return leaves[0][1]
     if not leaves:
         return {}
-    root: dict[Key, Any] = {}
+    root = _Node()
     for path, value in leaves:
-        node = root
+        node: Any = root
         for key in path[:-1]:
-            node = node.setdefault(key, _Node())
+            node = node.setdefault(key, _Node()) if isinstance(node, _Node) else None
+        if not path or not isinstance(node, _Node) or path[-1] in node:
+            raise Corrupt(
+                f"the tree's document has a leaf at {path_text(path)}, and another one at or above it"
+            )
         node[path[-1]] = value
     return _plain(root, (), tuples)
 

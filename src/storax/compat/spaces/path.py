@@ -1,0 +1,5 @@
+"""``storax.path``."""
+
+from __future__ import annotations
+
+from storax.compat import step as step
