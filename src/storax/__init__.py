@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from storax.errors import WorldFailed as WorldFailed
     from storax.explaining import explain as explain
     from storax.loading import PLACEHOLDER as PLACEHOLDER
+    from storax.loading import Salvaged as Salvaged
     from storax.loading import load as load
     from storax.opening import open as open
     from storax.rewriting import rewrite as rewrite
@@ -55,6 +56,7 @@ _HOMES = {
     "SaveHandle": "storax.background",
     "convert": "storax.conversion",
     "explain": "storax.explaining",
+    "Salvaged": "storax.loading",
     "load": "storax.loading",
     "metadata": "storax.compat.metadata",
     "open": "storax.opening",

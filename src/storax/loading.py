@@ -7,7 +7,7 @@ read, place               chunks into the final memory, checked, and onto the de
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from typing import Any, Literal
 import jax
 
 from storax import pytree
+from storax.arrays.read import DatabaseArray
 from storax.arrays.rules import Rule, Ruled, To, can_hold, rule_of, shardings_by
 from storax.checkpoint import SavedLeaf, SavedTree, open_checkpoint
 from storax.errors import (
@@ -29,7 +30,7 @@ from storax.progress import Progress, watching
 from storax.store.paths import resolve
 from storax.store.reading import Report, total
 from storax.store.unchanged import unchanged
-from storax.surgery.contract import Transform
+from storax.surgery.contract import Transform, listed
 from storax.surgery.inputs import opened
 from storax.surgery.naming import wanted_leaves
 from storax.surgery.report import SurgeryReport, reported
@@ -39,6 +40,7 @@ from storax.tree.leaves import Leaf
 from storax.tree.match import match
 from storax.tree.names import KeyPath, display, leaf_name
 from storax.tree.nesting import unflatten
+from storax.verification import sound_tree
 
 PLACEHOLDER = ...
 """In a target: do not read this leaf, or what is below it."""
@@ -56,6 +58,8 @@ def load(
     broadcast: bool = False,
     transforms: Sequence[Transform] = (),
     report: bool = False,
+    verify: bool = True,
+    salvage: bool = False,
     progress: Progress = False,
     trace: str | os.PathLike[str] | None = None,
 ) -> Any:
@@ -89,6 +93,11 @@ def load(
       report: return ``(tree, report)``; the report has the bytes that were wanted, the bytes that
         were read and the number of reads, of all files (``report.read_bytes``) and of each
         (``report.files``). What TensorStore reads is not in it.
+      verify: whether to check every checksum. False reads of chunks that are wanted in part no more
+        than that part, which no checksum covers.
+      salvage: of a damaged checkpoint return the leaves that are whole: a ``Salvaged``, whose ``tree``
+        is the target with the values of lost leaves left as they are (without a target a flat dict by
+        name), and whose ``lost`` says what is wrong with each of the others.
       progress: True shows a bar; or a callback with the bytes read and in all.
       trace: a file to add a trace of this load to, which ``storax timeline`` and Perfetto show.
 
@@ -121,10 +130,13 @@ def load(
         sharding=sharding if to is None or to == "numpy" else rule_of(to),
         numpy=to == "numpy",
         broadcast=broadcast,
-        transforms=tuple(transforms),
+        transforms=listed(transforms),
+        verify=verify,
     )
     directory = resolve(path)
     with recording(trace, "load", checkpoint=str(directory)), watching(progress, f"loading {directory}"):
+        if salvage:
+            return unchanged(directory, lambda: _salvaged(directory, target, options))
         tree = unchanged(directory, lambda: _load_items(directory, target, options))
     return (tree, options.report) if report else tree
 
@@ -140,6 +152,7 @@ class Options:
     numpy: bool = False
     broadcast: bool = False
     transforms: tuple[Transform, ...] = ()
+    verify: bool = True
     reports: list[Report] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -183,6 +196,34 @@ def _load_items(directory: Path, target: Any, options: Options) -> Any:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Salvaged:
+    """What could be loaded of a damaged checkpoint.
+
+    Attributes:
+      tree: the target with what is whole; without a target the whole leaves by name.
+      lost: what is wrong with each of the other leaves, by name.
+    """
+
+    tree: Any
+    lost: Mapping[str, str]
+
+
+def _salvaged(directory: Path, target: Any, options: Options) -> Salvaged:
+    tree = open_checkpoint(directory).only_tree
+    if tree is None:
+        raise BadOption(
+            f"{directory} has several items; salvage one: load({str(directory)!r} + '/<item>', ...)"
+        )
+    sound = sound_tree(tree)
+    if target is not None:
+        kept = replace(options, partial=True, missing="keep")
+        return Salvaged(load_opened(sound, target, kept), sound.lost)
+    landings = [landing_of(found, found.leaf, None) for found in sound.found]
+    values = land(landings, directory, options.reports)
+    return Salvaged({found.leaf.name: v for found, v in zip(sound.found, values, strict=True)}, sound.lost)
+
+
 def load_tree(directory: Path, target: Any = None, options: Options = Options()) -> Any:
     """Loads the tree of one item. As ``load``, for a directory that has the tree's own documents."""
     return load_opened(SavedTree.open(directory), target, options)
@@ -201,7 +242,7 @@ def load_transformed(source: Any, target: Any, options: Options) -> Any:
 @uncollected()
 def load_opened(saved: Tree, target: Any, options: Options) -> Any:
     if target is None:
-        leaves = saved.leaves()
+        leaves = _checked(saved.leaves(), options)
         if options.numpy:
             leaves = [SavedLeaf(_in_numpy(found.leaf), found.source) for found in leaves]
         landings = [landing_of(*what) for what in _by_rule(leaves, options.sharding)]
@@ -210,6 +251,18 @@ def load_opened(saved: Tree, target: Any, options: Options) -> Any:
         paths = [leaf.leaf.path for leaf in leaves]
         return unflatten(list(zip(paths, values, strict=True)), saved.tuples)
     return _load_into(saved, target, options)
+
+
+def _checked(leaves: list[SavedLeaf], options: Options) -> list[SavedLeaf]:
+    """Leaves whose sources read what the options ask for: whole chunks, or exactly the bytes."""
+    if options.verify:
+        return leaves
+    return [
+        SavedLeaf(found.leaf, replace(found.source, exact=True))
+        if isinstance(found.source, DatabaseArray)
+        else found
+        for found in leaves
+    ]
 
 
 def _in_numpy(leaf: Leaf) -> Leaf:
@@ -235,7 +288,8 @@ def _load_into(saved: Tree, target: Any, options: Options) -> Any:
     # What transforms took from the target stays what it is there.
     kept = saved.kept if isinstance(saved, TransformedTree) else frozenset()
     wanted = [leaf for leaf in wanted if leaf.name not in kept]
-    leaves = {found.leaf.name: found for found in saved.leaves(names) if found.leaf.name not in kept}
+    every = _checked(saved.leaves(names), options)
+    leaves = {found.leaf.name: found for found in every if found.leaf.name not in kept}
     matched = match(
         [found.leaf for found in leaves.values()],
         wanted,

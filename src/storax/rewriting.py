@@ -12,7 +12,7 @@ from storax.arrays.place import sharding_text
 from storax.checkpoint import SavedLeaf
 from storax.errors import BadOption, CheckpointChanged
 from storax.loading import Options, load_transformed
-from storax.processes import present
+from storax.processes import Processes, present
 from storax.progress import Progress, expect, watching
 from storax.publishing import refuse_taken, telling, write_checkpoint
 from storax.saving import check_json
@@ -21,7 +21,7 @@ from storax.store import commit, posix
 from storax.store.paths import resolve
 from storax.store.reading import total
 from storax.streaming import Stream, StreamedTree, stream
-from storax.surgery.contract import Transform, Wanted
+from storax.surgery.contract import Transform, Wanted, listed
 from storax.surgery.inputs import opened, paths_of
 from storax.surgery.naming import wanted_leaves
 from storax.surgery.report import SurgeryReport, reported
@@ -98,24 +98,31 @@ def rewrite(
             wanted = None if target is None else wanted_leaves(target)
             tree = open_transformed(src, transforms, wanted)
             chosen = matched_leaves(tree, wanted, partial=partial, cast=cast)
-            streams = in_order(
-                [streamed(found, dtype) for found, dtype in chosen if found.source is not None]
-            )
-            leaves = tuple(found.leaf for found, _ in chosen if found.source is None)
-            names = tuple(found.leaf.name for found, _ in chosen)
-        item = StreamedTree(
-            leaves,
-            streams,
-            names,
-            tree.tuples,
-            compression,
-            verify,
-            processes=processes,
-            check_sources=watched(src, streams),
-        )
+            item = _item(src, tree, chosen, processes, compression, verify)
         expect(item.local_bytes)
         write_checkpoint(final, {None: item}, processes=processes, overwrite=overwrite, custom=custom)
-    return reported(tree, names).with_reading(total(item.reports))
+    return reported(tree, item.order).with_reading(total(item.reports))
+
+
+def _item(
+    src: Any,
+    tree: TransformedTree,
+    chosen: Collection[tuple[SavedLeaf, Leaf | None]],
+    processes: Processes,
+    compression: Compression,
+    verify: bool,
+) -> StreamedTree:
+    streams = in_order([streamed(found, want) for found, want in chosen if found.source is not None])
+    return StreamedTree(
+        leaves=tuple(found.leaf for found, _ in chosen if found.source is None),
+        streams=streams,
+        order=tuple(found.leaf.name for found, _ in chosen),
+        tuples=tree.tuples,
+        compression=compression,
+        verify=verify,
+        processes=processes,
+        check_sources=watched(src, streams),
+    )
 
 
 def transform(
@@ -143,7 +150,7 @@ def transform(
       >>> storax.transform({"q": np.zeros(1), "k": np.ones(2)}, [fuse_by_keys(["q", "k"], "qk")])
       {'qk': array([0., 1., 1.])}
     """
-    options = Options(partial=partial, missing=missing, cast=cast, transforms=tuple(transforms))
+    options = Options(partial=partial, missing=missing, cast=cast, transforms=listed(transforms))
     return load_transformed(tree, target, options)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -281,3 +281,40 @@ def _read(checks: Sequence[_Check], findings: _Findings, progress: Progress | No
         budget=Budget(),
         on_fault=lambda segment, error: failed(owners[id(segment)], error, segment.path),
     )
+
+
+# --- what is whole -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SoundTree:
+    """The leaves of a damaged tree that are whole, as an opened tree, and why the others are not.
+
+    Attributes:
+      lost: what is wrong, by the name of the leaf.
+    """
+
+    directory: Path
+    tuples: frozenset[str]
+    found: tuple[SavedLeaf, ...]
+    lost: Mapping[str, str]
+
+    def leaves(self, names: Collection[str] | None = None) -> list[SavedLeaf]:
+        """All that are whole."""
+        return list(self.found)
+
+
+def sound_tree(directory: Path) -> SoundTree:
+    """Reads everything of one tree and keeps what is whole.
+
+    Raises:
+      Corrupt: the document with the names of the tree is damaged, so that nothing can be told.
+    """
+    saved = SavedTree.open(directory)
+    leaves, damaged = saved.sound_leaves()
+    findings = _Findings()
+    _read(list(_reads(leaves, findings)), findings, None)
+    lost = {name: str(error) for name, error in damaged.items()}
+    lost |= {fault.leaf: fault.what for fault in findings.faults if fault.leaf is not None}
+    whole = tuple(found for found in leaves if found.leaf.name not in lost)
+    return SoundTree(directory, saved.tuples, whole, lost)

@@ -43,7 +43,7 @@ def test_help_lists_the_exit_code_of_every_error():
 
 
 @pytest.mark.parametrize(
-    "verb", "ls show get stats diff verify cp convert rm doctor gc report timeline".split()
+    "verb", "ls show get stats diff verify cp convert surgery plan rm doctor gc report timeline".split()
 )
 def test_every_verb_has_help(verb: str):
     assert "Usage" in ok(verb, "--help").out
@@ -99,9 +99,14 @@ def test_it_tells_its_version():
 
 def test_ctrl_c_ends_it_with_130(tmp_path: Path):
     library.save(tmp_path / "a", {"w": np.zeros(1000)})
-    program = "import os, signal\nfrom storax.survey import values\n" \
-        "values.statistics = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)\n" \
-        "import sys; sys.argv = ['storax', 'stats', sys.argv[1]]\nfrom storax.cli import main; main()"  # fmt: skip
+    program = """if True:
+        import os, signal, sys
+        from storax.cli import main
+        from storax.survey import values
+        values.statistics = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)
+        sys.argv = ["storax", "stats", sys.argv[1]]
+        main()
+    """
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "a")],
         capture_output=True,
@@ -114,8 +119,14 @@ def test_ctrl_c_ends_it_with_130(tmp_path: Path):
 
 def test_on_a_terminal_tables_have_colours_and_work_has_a_bar(tmp_path: Path):
     library.save(tmp_path / "a", {"w": np.zeros(1000)})
-    program = "import sys\nfrom storax import progress\nprogress._QUIET_SECONDS = -1\n" \
-        "sys.argv = ['storax', 'stats', sys.argv[1]]\nfrom storax.cli import main; main()"  # fmt: skip
+    program = """if True:
+        import sys
+        from storax import progress
+        from storax.cli import main
+        progress._QUIET_SECONDS = -1
+        sys.argv = ["storax", "stats", sys.argv[1]]
+        main()
+    """
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path / "a")],

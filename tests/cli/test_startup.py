@@ -37,7 +37,7 @@ def modules(*words: object) -> set[str]:
     return set(done.stderr.rpartition("modules: ")[2].split())
 
 
-@pytest.mark.parametrize("verb", ["ls", "show", "stats", "get", "doctor", "report"])
+@pytest.mark.parametrize("verb", ["ls", "show", "stats", "get", "doctor", "report", "verify", "plan"])
 def test_a_command_that_looks_imports_no_jax(verb: str, tmp_path: Path):
     run = make_run(tmp_path / "run")
     words = {"get": ["params.w"], "report": ["-o", tmp_path / "r.html"]}.get(verb, [])

@@ -109,11 +109,12 @@ def test_get_opens_the_one_leaf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     library.save(tmp_path / "a", {f"l{i}": np.full(3, i) for i in range(20)} | {"odd[1]": np.ones(1)})
     opened = []
     original = checkpoint.open_array
-    monkeypatch.setattr(
-        checkpoint,
-        "open_array",
-        lambda index, name, *a, **k: opened.append(name) or original(index, name, *a, **k),
-    )
+
+    def watched(index: object, name: str, *rest: object, **options: object) -> object:
+        opened.append(name)
+        return original(index, name, *rest, **options)
+
+    monkeypatch.setattr(checkpoint, "open_array", watched)
     assert ok("get", tmp_path / "a", "l7[0]").out == "7\n"
     assert opened == ["l7"]
     assert ok("get", tmp_path / "a", "odd[1]").out == "[1.]\n"

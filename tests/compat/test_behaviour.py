@@ -71,6 +71,18 @@ def test_a_manager_without_handlers_saves_a_tree_the_older_way(tmp_path: Path) -
     assert plain(ours[1]) == plain({"a": np.arange(2)})
 
 
+@shows("CheckpointManager.check_for_errors", "CheckpointManager.is_saving_in_progress")
+def test_after_a_save_there_is_no_error_and_none_runs(tmp_path: Path) -> None:
+    def program(ocp: Any, directory: Path) -> Any:
+        mngr = ocp.CheckpointManager(directory)
+        mngr.save(0, args=ocp.args.StandardSave({"a": np.zeros(1)}))
+        mngr.wait_until_finished()
+        mngr.check_for_errors()
+        return mngr.is_saving_in_progress(), mngr.directory == directory
+
+    both(program, tmp_path)
+
+
 def test_args_win_over_items(tmp_path: Path) -> None:
     def program(ocp: Any, directory: Path) -> Any:
         mngr = ocp.CheckpointManager(directory)

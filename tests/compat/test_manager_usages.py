@@ -141,7 +141,13 @@ class Model(nnx.Module):
         self.linear = nnx.Linear(2, 3, rngs=rngs)
 
 
-@shows("DefaultCheckpointHandlerRegistry", "CheckpointManager(handler_registry)", "CheckpointManager.close")
+@shows(
+    "DefaultCheckpointHandlerRegistry",
+    "CheckpointManagerOptions(cleanup_tmp_directories)",
+    "foreign handlers and arguments (grain)",
+    "CheckpointManager(handler_registry)",
+    "CheckpointManager.close",
+)
 def test_a_registry_of_handlers_for_a_model_and_two_loaders(tmp_path: Path) -> None:
     def program(ocp: Any, directory: Path) -> Any:
         registry = ocp.DefaultCheckpointHandlerRegistry()
@@ -465,6 +471,13 @@ def test_metadata_of_older_code_is_a_tree_and_a_dict(tmp_path: Path) -> None:
 @shows(
     "CheckpointManager(item_names)",
     "checkpoint_managers.LatestN",
+    "CheckpointManagerOptions(preservation_policy)",
+    "CheckpointManagerOptions(save_decision_policy)",
+    "CheckpointManagerOptions(enable_async_checkpointing)",
+    "CheckpointManagerOptions(async_options)",
+    "CheckpointManager.directory",
+    "CheckpointManager.metadata",
+    "CheckpointManager.wait_until_finished",
     "checkpoint_managers.FixedIntervalPolicy",
     "checkpoint_managers.AnySavePolicy",
     "checkpoint_managers.PreemptionCheckpointingPolicy",
@@ -597,6 +610,9 @@ def test_a_target_built_from_metadata(tmp_path: Path) -> None:
     "checkpoint_utils.checkpoints_iterator",
     "checkpoint_utils.wait_for_new_checkpoint",
     "options.FileOptions",
+    "checkpoint_manager.FileOptions",
+    "checkpoint_manager.CheckpointInfo",
+    "CheckpointManagerOptions(file_options)",
     "CheckpointManagerOptions(should_save_fn)",
     "CheckpointManager.should_save",
     "CheckpointManager.delete",

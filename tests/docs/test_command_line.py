@@ -34,5 +34,5 @@ def test_what_is_expected_is_not_everything():
 
 def test_every_verb_is_on_the_page():
     text = DOCUMENT.read_text()
-    for verb in "ls show get stats diff verify cp convert surgery gc rm doctor report timeline".split():
+    for verb in "ls show get stats diff verify cp convert surgery plan gc rm doctor report timeline".split():
         assert f"storax {verb}" in text or f"`{verb}`" in text or f"--quiet {verb}" in text, verb

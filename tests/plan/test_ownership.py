@@ -2,67 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 
-import jax
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
+from tests.plan.meshes import arrays, layouts
 
 from storax.plan import boxes
 from storax.plan.chunks import chunk_shape
-from storax.plan.ownership import Plan, Shared, owners, plan
-
-_AXES = ("a", "b", "c", "d")
-_MESHES = [
-    shape
-    for n in (1, 2, 3, 4)
-    for shape in itertools.product((1, 2, 4, 8), repeat=n)
-    if math.prod(shape) == 8
-]
-
-
-@st.composite
-def meshes(draw: st.DrawFn) -> Mesh:
-    """Eight devices in any order, on one to four axes."""
-    shape = draw(st.sampled_from(_MESHES))
-    devices = draw(st.permutations(jax.devices()))
-    return Mesh(np.array(devices).reshape(shape), _AXES[: len(shape)])
-
-
-@st.composite
-def specs(draw: st.DrawFn, mesh: Mesh, rank: int) -> PartitionSpec:
-    """Each axis of the mesh for at most one dimension; several for one, and none, are possible too."""
-    free = list(draw(st.permutations(mesh.axis_names)))
-    parts: list[str | tuple[str, ...] | None] = []
-    for _ in range(draw(st.integers(0, rank))):
-        taken = tuple(free.pop() for _ in range(min(len(free), draw(st.integers(0, 2)))))
-        parts.append(taken if len(taken) > 1 else taken[0] if taken else None)
-    return PartitionSpec(*parts)
-
-
-@st.composite
-def arrays(draw: st.DrawFn) -> tuple[tuple[int, ...], NamedSharding]:
-    mesh = draw(meshes())
-    rank = draw(st.integers(1, 3))
-    spec = draw(specs(mesh, rank))
-    shape = []
-    for dim in range(rank):
-        names = spec[dim] if dim < len(spec) else None
-        axes = names if isinstance(names, tuple) else (names,) if names else ()
-        shape.append(math.prod(mesh.shape[a] for a in axes) * draw(st.integers(1, 6)))
-    return tuple(shape), NamedSharding(mesh, spec)
-
-
-@st.composite
-def layouts(draw: st.DrawFn) -> dict[int, int]:
-    """Which process each device belongs to: any, of one to eight processes."""
-    count = draw(st.sampled_from((1, 2, 4, 8)))
-    order = draw(st.permutations(range(8)))
-    return {device: place * count // 8 for place, device in enumerate(order)}
+from storax.plan.ownership import Plan, Shared, outline, owners, plan, writer
 
 
 def _shared(
@@ -103,6 +54,28 @@ def test_every_element_has_one_writer_that_holds_it(
                 written[stretch.array][boxes.slices(part, boxes.whole(shape))] += 1
     assert all((array == 1).all() for array in written)
     assert tuple(loads[i] for i in range(count)) == plans[0].loads
+
+
+@settings(deadline=None, max_examples=60, derandomize=True, database=None)
+@given(st.lists(arrays(), min_size=1, max_size=4), layouts(), st.sampled_from((16, 64, 1 << 20)), st.data())
+def test_everybody_can_tell_what_the_others_write(
+    some: list[tuple[tuple[int, ...], NamedSharding]],
+    process_of: dict[int, int],
+    most_bytes: int,
+    data: st.DataObject,
+) -> None:
+    known = [_shared(shape, sharding, process_of, most_bytes)[0] for shape, sharding in some]
+    count = max(process_of.values()) + 1
+    plans = [plan(known, count, i) for i in range(count)]
+    sizes = [[(s.stop - s.start) * known[s.array].chunk_bytes for s in p.stretches] for p in plans]
+    found = outline(known, count)
+    assert found.loads == plans[0].loads == tuple(map(sum, sizes))
+    assert found.chunks == tuple(sum(s.stop - s.start for s in p.stretches) for p in plans)
+    assert found.largest == tuple(max(each, default=0) for each in sizes)
+    process = data.draw(st.sampled_from([i for i in range(count) if plans[i].stretches]))
+    stretch = data.draw(st.sampled_from(plans[process].stretches))
+    chunk = data.draw(st.integers(stretch.start, stretch.stop - 1))
+    assert writer(known, count, stretch.array, stretch.shard, chunk) == process
 
 
 def _everywhere(count: int) -> tuple[tuple[int, ...], ...]:

@@ -14,7 +14,7 @@ import storax
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(storax.__file__).resolve().parents[1]
-PROGRAMS = "tests.processes.programs"
+PROGRAMS = ("programs", "troubles", "runs")
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Jobs:
             "PYTHONPATH": f"{SOURCE}{os.pathsep}{ROOT}",
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.processes.warm", PROGRAMS],
+            [sys.executable, "-m", "tests.processes.warm", *(f"tests.processes.{name}" for name in PROGRAMS)],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.PIPE,
@@ -62,10 +62,10 @@ class Jobs:
         limit: float = 60.0,
         **arguments: Any,
     ) -> list[Outcome]:
-        """Runs a function of the module ``programs`` in some processes, and says how each ended.
+        """Runs a function in some processes, and says how each ended.
 
         Args:
-          program: its name; it is given a function that says something, the number of its process,
+          program: its module and its name; it is given a function that says something, the number of its process,
             and the arguments.
           count: how many processes.
           devices: how many each has.
@@ -74,7 +74,7 @@ class Jobs:
           limit: seconds after which they are killed.
         """
         order = {
-            "program": f"{PROGRAMS}.{program}",
+            "program": f"tests.processes.{program}",
             "count": count,
             "devices": devices,
             "joined": joined,

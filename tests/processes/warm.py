@@ -63,8 +63,8 @@ def _child(order: dict[str, Any], index: int, port: int, report: int) -> None:
     program(say, index, **order["arguments"])
 
 
-def _fork(order: dict[str, Any], index: int, port: int) -> tuple[int, int]:
-    """The process id of a child, and where its words can be read."""
+def _fork(order: dict[str, Any], index: int, port: int, end: tuple[int, int]) -> tuple[int, int]:
+    """The process id of a child, and where its words can be read. It stays until ``end`` is closed."""
     from_child, report = os.pipe()
     child = os.fork()
     if child:
@@ -72,12 +72,16 @@ def _fork(order: dict[str, Any], index: int, port: int) -> tuple[int, int]:
         return child, from_child
     code = 1
     try:
-        os.setpgid(0, 0)
+        os.dup2(2, 1)  # what others print is no answer
+        os.close(end[1])
         _child(order, index, port, report)
         code = 0
     except BaseException:
         os.write(report, json.dumps({"traceback": traceback.format_exc()}).encode() + b"\n")
     finally:
+        os.close(report)
+        # JAX ends the others when process 0, which has the service, leaves before them.
+        os.read(end[0], 1)
         # Without the farewell of jax.distributed, for which it would wait for processes that are dead.
         os._exit(code)
 
@@ -87,7 +91,8 @@ def _obey(order: dict[str, Any]) -> list[dict[str, Any]]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     service = _serve(port, order["count"]) if order["apart"] else 0
-    children = [_fork(order, index, port) for index in range(order["count"])]
+    held = os.pipe()
+    children = [_fork(order, index, port, held) for index in range(order["count"])]
     texts: dict[int, bytes] = dict.fromkeys((fd for _, fd in children), b"")
     end = time.monotonic() + order["limit"]
     with selectors.DefaultSelector() as selector:
@@ -104,6 +109,9 @@ def _obey(order: dict[str, Any]) -> list[dict[str, Any]]:
     for child, fd in children:
         if fd in silent:
             os.kill(child, signal.SIGKILL)
+    os.close(held[0])
+    os.close(held[1])
+    for child, fd in children:
         status = os.waitpid(child, 0)[1]
         os.close(fd)
         said = [json.loads(line) for line in texts[fd].splitlines()]

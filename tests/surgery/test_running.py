@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.devices import on_mesh, sharding
 from tests.same import assert_same
+from tests.surgery import families
 
 import storax
 import storax.surgery
@@ -145,6 +146,18 @@ def test_a_new_checkpoint_has_what_a_load_would_give(experts, kind, tmp_path):
     )
     assert back.read_bytes <= whole.nbytes * 1.01
     assert_same(np.asarray(storax.load(tmp_path / "c")["experts.63.w"]), whole[63])
+
+
+@pytest.mark.parametrize("batch", [1, 5_000])
+@pytest.mark.parametrize("family", ["qwen_moe", "gpt2"])
+def test_the_size_of_a_batch_changes_nothing(family, batch, tmp_path, monkeypatch):
+    storax.save(tmp_path / "a", families.weights(family))
+    steps = [*storax.surgery.recipe(family, stacked=True), cast("bfloat16", "kernel")]
+    expected = storax.load(tmp_path / "a", transforms=steps)
+    monkeypatch.setattr("storax.streaming.BATCH_BYTES", batch)
+    storax.rewrite(tmp_path / "a", tmp_path / "b", transforms=steps)
+    assert_same(storax.load(tmp_path / "b"), expected)
+    assert len(list((tmp_path / "b").glob("ocdbt.process_*"))) > 3
 
 
 def test_orbax_reads_what_was_rewritten(experts, tmp_path):

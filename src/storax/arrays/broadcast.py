@@ -132,7 +132,7 @@ def _sum(dtypes: tuple[np.dtype, ...], shardings: tuple[NamedSharding, ...]) -> 
         words = [jnp.sum(one, axis=0, dtype=one.dtype) for one in spread]
         return [_values(one, dtype) for one, dtype in zip(words, dtypes, strict=True)]
 
-    return jax.jit(act, out_shardings=list(shardings), donate_argnums=0)
+    return jax.jit(act, out_shardings=list(shardings))
 
 
 def _values(words: jax.Array, dtype: np.dtype) -> jax.Array:

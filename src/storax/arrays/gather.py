@@ -53,16 +53,14 @@ def gather(wants: Iterable[Want]) -> list[Read]:
 
 
 def roots(source: Source, wanted: Wanted) -> Iterator[Want]:
-    """What is wanted of sources that are no views."""
-    waiting: list[Want] = [(source, wanted)]
-    while waiting:
-        source, wanted = waiting.pop()
-        if not wanted[1].size:
-            continue
-        if isinstance(source, View):
-            waiting.extend(source.pulls(wanted))
-        else:
-            yield source, wanted
+    """What is wanted of sources that are no views, in the order in which it is stored where that is one."""
+    if not wanted[1].size:
+        return
+    if isinstance(source, View):
+        for inner in source.pulls(wanted):
+            yield from roots(*inner)
+    else:
+        yield source, wanted
 
 
 def atom_of(source: Source) -> tuple[int, ...]:

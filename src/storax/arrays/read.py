@@ -6,6 +6,7 @@ arrays of a database that storax reads itself; ``foreign`` has those that Tensor
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections import defaultdict
@@ -24,6 +25,7 @@ from storax.ocdbt.layout import file_mark
 from storax.ocdbt.nodes import Indirect, Inline
 from storax.plan import boxes
 from storax.plan.boxes import Box
+from storax.plan.runs import LOCAL_GAP, Run, blocks, spans
 from storax.progress import advance
 from storax.store.reading import Act, Read, Segment
 from storax.tree.names import display
@@ -81,13 +83,20 @@ class _ChunkRead:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseArray:
-    """A source: one array of a database, in raw chunks, with or without checksums."""
+    """A source: one array of a database, in raw chunks, with or without checksums.
+
+    Attributes:
+      index, where: the database, and the checkpoint as messages name it.
+      marked: whether data files begin with their own names.
+      exact: whether of chunks that are wanted in part only that part is read, unchecked.
+    """
 
     name: str
     array: zarr.ZarrArray
     index: Index
     where: str
     marked: bool
+    exact: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -109,7 +118,13 @@ class DatabaseArray:
             for cell in boxes.cells(box, self.array.chunk_shape):
                 by_chunk[cell].append((box, memory))
         for cell, wants in by_chunk.items():
-            yield self.chunk(cell, wants)
+            read, place = self._found(cell, wants)
+            partly = sum(boxes.size(box) for box, _ in read.targets) < math.prod(self.array.chunk_shape)
+            unchecked = self.exact or not self.array.checksum_bytes
+            if partly and unchecked and isinstance(place, Indirect):
+                yield from _exact(read, place, self.index.directory)
+            else:
+                yield self._whole(read, place)
 
     @property
     def chunk_bytes(self) -> int:
@@ -122,6 +137,18 @@ class DatabaseArray:
         Raises:
           Corrupt: the database has no such chunk.
         """
+        return self._whole(*self._found(cell, wants))
+
+    def _whole(self, read: _ChunkRead, place: Inline | Indirect) -> Segment | Act:
+        if isinstance(place, Indirect):
+            return _segment(read, place, self.index.directory)
+        data = memoryview(place.data)
+        return lambda: _deliver(read, data, f"the database in {self.where}")
+
+    def _found(
+        self, cell: tuple[int, ...], wants: Sequence[Wanted]
+    ) -> tuple[_ChunkRead, Inline | Indirect]:
+        """What is wanted of a chunk, and where the chunk is."""
         chunk = boxes.cell_box(cell, self.array.chunk_shape)
         what = f"{display(self.name)}[{', '.join(f'{p}:{q}' for p, q in chunk)}]"
         key = zarr.key_of(self.name, self.array.chunk_key(cell))
@@ -135,11 +162,7 @@ class DatabaseArray:
                 # The dots: a view, also of 0-d memory.
                 index: Any = (*boxes.slices(part, box), ...)
                 targets.append((part, memory[index]))
-        read = _ChunkRead(what, self.array, chunk, tuple(targets), self.marked)
-        if isinstance(place, Indirect):
-            return _segment(read, place, self.index.directory)
-        data = memoryview(place.data)
-        return lambda: _deliver(read, data, f"the database in {self.where}")
+        return _ChunkRead(what, self.array, chunk, tuple(targets), self.marked), place
 
 
 def open_array(index: Index, name: str, where: str, *, marked: bool) -> DatabaseArray | None:
@@ -166,10 +189,8 @@ def open_array(index: Index, name: str, where: str, *, marked: bool) -> Database
 
 def _segment(read: _ChunkRead, place: Indirect, directory: Path) -> Segment:
     path = os.path.join(directory, place.file)
-    where = f"{path} at offset {place.offset:,}"
+    where = _check_place(read, place, directory)
     begins = file_mark(place.file) if read.marked else b""
-    if place.length != read.nbytes + read.array.checksum_bytes:
-        raise _wrong_length(read, place.length, where)
     direct = read.whole_memory()
     if direct is None or read.nbytes < _WORTH_A_CALL:
         return Segment(
@@ -190,6 +211,45 @@ def _segment(read: _ChunkRead, place: Indirect, directory: Path) -> Segment:
         begins=begins,
         what=read.what,
     )
+
+
+def _check_place(read: _ChunkRead, place: Indirect, directory: Path) -> str:
+    """Where a chunk is, for messages. Raises ``Corrupt`` if what is there cannot be the chunk."""
+    where = f"{os.path.join(directory, place.file)} at offset {place.offset:,}"
+    if place.length != read.nbytes + read.array.checksum_bytes:
+        raise _wrong_length(read, place.length, where)
+    return where
+
+
+def _exact(read: _ChunkRead, place: Indirect, directory: Path) -> Iterator[Segment]:
+    """The bytes that are wanted of a chunk and no others (but for small gaps). Nothing can be checked."""
+    _check_place(read, place, directory)
+    itemsize = read.array.dtype.itemsize
+    path = os.path.join(directory, place.file)
+    inner = [boxes.relative(box, read.box) for box, _ in read.targets]
+    for span in spans(inner, read.array.chunk_shape, LOCAL_GAP // itemsize):
+        yield Segment(
+            path,
+            place.offset + span[0] * itemsize,
+            (span[1] - span[0]) * itemsize,
+            functools.partial(_scatter, read, span),
+            begins=file_mark(place.file) if read.marked else b"",
+            what=read.what,
+        )
+
+
+def _scatter(read: _ChunkRead, span: Run, value: memoryview) -> None:
+    """Copies what is wanted of a run of a chunk to where it is wanted."""
+    values = np.frombuffer(value, read.array.dtype)
+    start = 0
+    for block in blocks(span, read.array.chunk_shape):
+        held = values[start : start + boxes.size(block)].reshape(boxes.box_shape(block))
+        start += held.size
+        for box, memory in read.targets:
+            inner = boxes.relative(box, read.box)
+            part = boxes.intersect(block, inner)
+            if part is not None:
+                memory[boxes.slices(part, inner)] = held[boxes.slices(part, block)]
 
 
 def _deliver(read: _ChunkRead, value: memoryview, where: str) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import typer
 
 from storax import __version__, errors
-from storax.cli import checking, converting, looking, managing, moving, operating, pictures, values
+from storax.cli import checking, converting, looking, managing, moving, operating, pictures, planning, values
 from storax.cli.printing import close_pipe, manners
 
 _OTHER_CODES = {
@@ -69,7 +69,7 @@ def _manners(
     manners.quiet = quiet
 
 
-for verbs in (looking, values, checking, moving, converting, operating, managing, pictures):
+for verbs in (looking, values, checking, moving, converting, operating, planning, managing, pictures):
     verbs.register(app)
 
 

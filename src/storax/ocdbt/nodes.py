@@ -240,6 +240,7 @@ def _decode_values(reader: Reader, count: int, files: list[DataFile]) -> list[In
     inline_bytes = sum(lengths) - sum(compress(lengths, kinds))
     if inline_bytes != reader.left:
         reader.wrong(f"the inline values take {inline_bytes:,} bytes, {reader.left:,} are left")
+    rest, at = reader.take(inline_bytes, "the inline values"), 0
     values: list[Inline | Indirect] = []
     for kind, length in zip(kinds, lengths, strict=True):
         if kind:
@@ -248,7 +249,8 @@ def _decode_values(reader: Reader, count: int, files: list[DataFile]) -> list[In
         elif length > LONGEST_INLINE:
             reader.wrong(f"an inline value of {length:,} bytes is too long")
         else:
-            values.append(Inline(reader.take(length, "an inline value")))
+            values.append(Inline(rest[at : at + length]))
+            at += length
     return values
 
 

@@ -42,6 +42,15 @@ def intersect(a: Box, b: Box) -> Box | None:
     return None if any(start >= stop for start, stop in both) else both
 
 
+def relative(box: Box, origin: Box) -> Box:
+    """A box counted from the start of another one.
+
+    >>> relative(((5, 7),), ((4, 8),))
+    ((1, 3),)
+    """
+    return tuple((p - o, q - o) for (p, q), (o, _) in zip(box, origin, strict=True))
+
+
 def slices(box: Box, origin: Box) -> tuple[slice, ...]:
     """A box as slices of an array that holds the box ``origin``."""
     return tuple(slice(p - o, q - o) for (p, q), (o, _) in zip(box, origin, strict=True))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -113,8 +113,8 @@ class Simulation:
                 f"{name:<24}{_size(loads.heaviest):>12}{_size(loads.mean):>12}{loads.balance:>10.2f}"
             )
         lines.append(
-            f"{sum(self.chunks):,} chunks, at most {max(self.chunks):,} by one process; {self.files:,} files; "
-            f"largest slice {_size(self.largest_slice)}"
+            f"{sum(self.chunks):,} chunks, at most {max(self.chunks):,} by one process; "
+            f"{self.files:,} files; largest slice {_size(self.largest_slice)}"
         )
         return "\n".join(lines)
 
@@ -324,8 +324,3 @@ def _size(nbytes: float) -> str:
             return f"{nbytes:,.0f} {unit}" if unit == "B" else f"{nbytes:,.1f} {unit}"
         nbytes /= 1024
     return f"{nbytes:,.1f} TiB"
-
-
-def scaled(arrays: Sequence[PlannedArray], copies: int) -> list[PlannedArray]:
-    """The arrays so many times: a model and its optimizer, whose moments have the same shapes."""
-    return [replace(array, name=f"{array.name}.{number}") for number in range(copies) for array in arrays]

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from storax.errors import BadOption
-from storax.surgery.contract import Run, Transform, put
+from storax.surgery.contract import Run, Transform, listed, put
 from storax.surgery.entries import Entries, Entry
 from storax.surgery.inputs import entries_of
 from storax.tree.names import Key
@@ -68,12 +67,9 @@ class below(Transform):
     follow: bool | Sequence[str] = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "transforms", tuple(self.transforms))
+        object.__setattr__(self, "transforms", listed(self.transforms))
         if not isinstance(self.follow, bool):
             object.__setattr__(self, "follow", tuple(self.follow))
-        given: Sequence[Any] = self.transforms
-        if wrong := [part for part in given if not isinstance(part, Transform)]:
-            raise BadOption(f"below: these are no transforms: {', '.join(map(repr, wrong))}")
 
     def apply(self, entries: Entries, run: Run) -> Entries:
         main = _below(self.prefix, entries)

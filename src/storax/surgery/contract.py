@@ -75,6 +75,19 @@ class Transform(ABC):
         return f"{type(self).__name__}({', '.join(given)})"
 
 
+def listed(transforms: Any) -> tuple[Transform, ...]:
+    """A list of transforms. Raises ``BadOption`` for anything else."""
+    if isinstance(transforms, Transform):
+        raise BadOption(f"transforms is a list; give [{transforms!r}]")
+    found = tuple(transforms)
+    if wrong := [part for part in found if not isinstance(part, Transform)]:
+        shown = ", ".join(map(repr, wrong))
+        raise BadOption(
+            f"transforms are values such as rename_by_regex(...), not {shown}. See storax.surgery."
+        )
+    return found
+
+
 def _equal(value: Any, default: Any) -> bool:
     return type(value) is type(default) and bool(value == default)
 

@@ -6,12 +6,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from storax.arrays.read import Source
 from storax.checkpoint import SavedLeaf
-from storax.errors import BadOption, TransformMismatch
-from storax.surgery.contract import Run, Transform, Wanted
+from storax.errors import TransformMismatch
+from storax.surgery.contract import Run, Transform, Wanted, listed
 from storax.surgery.entries import Entries, finished
 from storax.surgery.views import Input
 from storax.tree.leaves import EMPTY
@@ -68,14 +67,8 @@ def transformed(
     Raises:
       TransformMismatch: all that does not fit, of all transforms.
     """
-    given: Sequence[Any] = transforms
-    if wrong := [part for part in given if not isinstance(part, Transform)]:
-        shown = ", ".join(map(repr, wrong))
-        raise BadOption(
-            f"transforms are values such as rename_by_regex(...), not {shown}. See storax.surgery."
-        )
     run = Run(target=target, inputs=dict(entries))
-    for transform in transforms:
+    for transform in listed(transforms):
         entries = transform.apply(entries, run)
     if run.problems:
         raise _mismatch(where, run)

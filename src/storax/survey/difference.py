@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from storax.survey.leaves import SeenLeaf
-from storax.survey.values import as_numbers, blocks, read_slice
+from storax.survey.values import as_numbers, blocks, read_slice, runs
 
 
 @dataclass(slots=True)
@@ -82,16 +82,20 @@ def _compare_values(one: SeenLeaf, other: SeenLeaf, rtol: float) -> Difference:
 
 
 def _add(found: Difference, a: np.ndarray, b: np.ndarray, rtol: float) -> None:
-    found.size += a.size
-    if a.tobytes() == b.tobytes():
-        return
+    for one, other in zip(runs(a), runs(b), strict=True):
+        found.size += one.size
+        if one.tobytes() != other.tobytes():
+            _add_run(found, one, other, rtol)
+
+
+def _add_run(found: Difference, a: np.ndarray, b: np.ndarray, rtol: float) -> None:
     if a.dtype.kind == "c":
-        _count(found, np.abs(a - b).reshape(-1), np.maximum(np.abs(a), np.abs(b)).reshape(-1), rtol)
+        _count(found, np.abs(a - b), np.maximum(np.abs(a), np.abs(b)), rtol)
         return
     x, y = as_numbers(a), as_numbers(b)
     differ = ~((x == y) | (np.isnan(x) & np.isnan(y)))
     if a.dtype.kind in "iu" and a.dtype.itemsize == 8:
-        differ |= (a != b).reshape(-1)  # float64 does not tell all of them apart
+        differ |= a != b  # float64 does not tell all of them apart
     x, y = x[differ], y[differ]
     with np.errstate(invalid="ignore"):
         _count(found, np.abs(x - y), np.maximum(np.abs(x), np.abs(y)), rtol)

@@ -21,6 +21,7 @@ from storax.tree.dtypes import dtype_named
 
 # Values of at most so many bytes are in memory at a time; many small leaves are read together.
 BLOCK_BYTES = 8 << 20
+_RUN = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +213,12 @@ class Statistics:
     histogram: tuple[int, ...] = field(default=())
 
     def add(self, values: np.ndarray) -> None:
-        """More values. Blocks are joined as Chan, Golub and LeVeque do, which keeps the digits."""
-        numbers = as_numbers(values)
+        """More values."""
+        for run in runs(values):
+            self._add(as_numbers(run))
+
+    def _add(self, numbers: np.ndarray) -> None:
+        """Sums are joined as Chan, Golub and LeVeque do, which keeps the digits."""
         finite = np.isfinite(numbers)
         self.count += numbers.size
         self.nans += int(np.isnan(numbers).sum())
@@ -246,6 +251,13 @@ class Statistics:
         return self._norm if self._finite else None
 
 
+def runs(values: np.ndarray) -> Iterator[np.ndarray]:
+    """Values in one dimension, so few at a time that copies of them in float64 cost little."""
+    flat = values.reshape(-1)
+    for start in range(0, flat.size, _RUN):
+        yield flat[start : start + _RUN]
+
+
 def as_numbers(values: np.ndarray) -> np.ndarray:
     """Values as float64 in one dimension; of complex numbers their absolute values."""
     flat = values.reshape(-1)
@@ -272,8 +284,12 @@ def statistics(leaves: Sequence[SeenLeaf], *, bins: int = 0) -> list[Statistics]
 
 
 def _count(seen: Statistics, values: np.ndarray, counts: np.ndarray) -> None:
-    numbers = as_numbers(values)
-    numbers = numbers[np.isfinite(numbers)]
+    for run in runs(values):
+        numbers = as_numbers(run)
+        _count_run(seen, numbers[np.isfinite(numbers)], counts)
+
+
+def _count_run(seen: Statistics, numbers: np.ndarray, counts: np.ndarray) -> None:
     if numbers.size and seen.low is not None and seen.high is not None:
         spread = seen.high - seen.low
         edge = len(counts) - 1
