@@ -150,7 +150,9 @@ class _Save:
         try:
             message = work()
         except BaseException as error:
-            self._processes.fail(place, error)
+            told = self._processes.fail(place, error)
+            if told is not error:
+                raise told from error
             raise
         with span("barrier", word=word):
             return self._processes.meet(place, message, judge)

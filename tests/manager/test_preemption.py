@@ -76,21 +76,56 @@ def test_the_last_step_is_there_though_the_run_compiles_until_it_is_killed(tmp_p
     assert int(storax.load(tmp_path / "5")["step"]) == 5
 
 
-_OTHER_HANDLER = """
-import os, signal, sys
+_OTHERS = """
+import os, signal, socket, sys, threading
+ours, theirs = socket.socketpair()
+theirs.setblocking(False)
+signal.set_wakeup_fd(theirs.fileno())
 signal.signal(signal.SIGTERM, lambda *_: print("theirs", flush=True))
+signal.signal(signal.SIGUSR1, lambda *_: None)
 from storax.manager.preemption import Preemption
 watching = Preemption()
-watching.watch()
+if sys.argv[1] == "main":
+    watching.watch()
+else:
+    thread = threading.Thread(target=watching.watch)
+    thread.start()
+    thread.join()
+os.kill(os.getpid(), signal.SIGUSR1)
+assert ours.recv(1) == bytes([signal.SIGUSR1])
+assert not watching.reached()
 os.kill(os.getpid(), signal.SIGTERM)
 watching._reached.wait(30)
-print(watching.reached(), flush=True)
+print(watching.reached(), ours.recv(1) == bytes([signal.SIGTERM]), flush=True)
 """
 
 
-def test_a_handler_that_was_there_before_still_runs() -> None:
-    done = subprocess.run([sys.executable, "-c", _OTHER_HANDLER], capture_output=True, text=True, timeout=60)
-    assert done.stdout.split() == ["theirs", "True"], done.stderr
+@pytest.mark.parametrize("where", ["main", "thread"])
+def test_handlers_and_wakeups_of_others_still_work(where: str) -> None:
+    done = subprocess.run([sys.executable, "-c", _OTHERS, where], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["theirs", "True", "True"], done.stderr
+
+
+_BUSY_IN_C = """
+import ctypes, os, signal, threading
+from storax.manager.preemption import Preemption
+watching = Preemption()
+
+def other_thread():
+    watching.watch()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert watching._reached.wait(30)
+    print(watching.reached(), flush=True)
+    os._exit(0)
+
+threading.Thread(target=other_thread).start()
+ctypes.CDLL(None).sleep(60)  # no Python runs in the main thread
+"""
+
+
+def test_another_thread_watches_though_the_main_thread_never_runs_python() -> None:
+    done = subprocess.run([sys.executable, "-c", _BUSY_IN_C], capture_output=True, text=True, timeout=50)
+    assert done.stdout.split() == ["True"], done.stderr
 
 
 def test_nothing_is_installed_unless_it_is_asked_for(tmp_path: Path) -> None:

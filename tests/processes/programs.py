@@ -54,7 +54,8 @@ def shardings(mesh: Mesh, *, renamed: bool = False, swapped: bool = False) -> di
         if renamed:
             new = dict(zip("xyz", mesh.axis_names, strict=False))
             parts = [
-                tuple(new[a] for a in part) if isinstance(part, tuple) else new.get(str(part)) for part in parts
+                tuple(new[a] for a in part) if isinstance(part, tuple) else new.get(str(part))
+                for part in parts
             ]
         found[name] = NamedSharding(mesh, PartitionSpec(*parts))
     return found
@@ -159,7 +160,9 @@ def restore(
     found, report = storax.load(directory, target, partial=True, report=True, broadcast=broadcast)
     problems = [name for name in wanted if wrong(found["arrays"][name], host(name))]
     problems += [
-        f"sharding of {name}" for name, sharding in wanted.items() if found["arrays"][name].sharding != sharding
+        f"sharding of {name}"
+        for name, sharding in wanted.items()
+        if found["arrays"][name].sharding != sharding
     ]
     if only is None and any(
         bits(a.data) != bits(b.data)

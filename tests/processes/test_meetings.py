@@ -124,8 +124,9 @@ def test_alone_there_is_nobody_to_wait_for() -> None:
 def test_an_error_of_one_is_told_to_all_with_its_reason() -> None:
     def act(process: Joined) -> Message:
         if process.index == 2:
-            process.fail("x/written", OSError("disk full"))
-            raise storax.StoreError("disk full")
+            error = storax.StoreError("disk full")
+            assert process.fail("x/written", OSError("disk full")) is not None
+            raise error
         return process.meet("x/written", {"n": 1}, _sum)
 
     found = run(4, act)

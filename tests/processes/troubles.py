@@ -21,7 +21,7 @@ from tests.same import bits
 
 import storax
 from storax import publishing, staged
-from storax.processes import Joined
+from storax.processes import Joined, present, wait_for_all
 from storax.store import commit
 
 
@@ -63,9 +63,10 @@ class Troubles:
 
     def case(self, name: str, act: Callable[[], Any]) -> None:
         result = attempt(act)
+        # A failure is the same for all, but who raised earlier waits for the others here.
+        wait_for_all(present(30, room="test"), name)
         self._step += 1
         good = f"{self._step:03}"
-        # A failure is the same for all; who raised earlier waits for the others here.
         after = attempt(lambda: self.save(good, small(self._step), barrier_timeout=20))
         found = storax.load(self.directory / good, small(0)) if after is None else None
         works = found is not None and same(found, small(self._step))
@@ -199,15 +200,15 @@ def count(say: Say, index: int, directory: str) -> None:
         words.append(place.rpartition("/")[2])
         return meet(self, place, *rest)
 
-    joined = storax.processes.present()
+    joined = present()
     assert isinstance(joined, Joined)
     with replaced(Joined, "meet", counted):
         for step in range(4):
             words.clear()
             storax.save(Path(directory) / str(step), small(step))
-            storax.processes.wait_for_all(storax.processes.present(room="test"), f"count {step}")
+            wait_for_all(present(room="test"), f"count {step}")
             say([list(words)[:-1], len(joined.service.below("storax/saves"))])
-            storax.processes.wait_for_all(storax.processes.present(room="test"), f"counted {step}")
+            wait_for_all(present(room="test"), f"counted {step}")
 
 
 # --- dying -------------------------------------------------------------------------------------------
@@ -235,7 +236,9 @@ def die(say: Say, index: int, directory: str, victim: int, moment: str, timeout:
     say(attempt(act))
 
 
-def die_somewhere(say: Say, index: int, directory: str, victim: int, at: int, half: bool, timeout: float) -> None:
+def die_somewhere(
+    say: Say, index: int, directory: str, victim: int, at: int, half: bool, timeout: float
+) -> None:
     """A run of a manager in which one process dies at its n-th operation, barriers included."""
     from tests.crash import watch
 
@@ -275,7 +278,9 @@ def go_on(say: Say, index: int, directory: str, devices: int) -> None:
     """The next job in a directory: reads what is there, saves a step, leaves nothing else."""
     with storax.CheckpointManager(directory) as manager:
         before = manager.all_steps()
-        good = all(same(manager.restore(s, args=storax.args.StandardRestore(small(0))), small(s)) for s in before)
+        good = all(
+            same(manager.restore(s, args=storax.args.StandardRestore(small(0))), small(s)) for s in before
+        )
         step = max(before, default=0) + 1
         manager.save(step, args=storax.args.StandardSave(small(step)))
         manager.wait_until_finished()
@@ -291,6 +296,7 @@ def go_on(say: Say, index: int, directory: str, devices: int) -> None:
 def sigterm(say: Say, index: int, directory: str, handled: bool) -> None:
     """Process 1 waits for process 0, which does not come, and gets SIGTERM meanwhile."""
     client = distributed.global_state.client
+    jax.devices()  # for which all must be there
     if index == 0:
         say(client.blocking_key_value_get("it is over", 40_000))
         return

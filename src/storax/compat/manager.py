@@ -14,6 +14,7 @@ from storax.compat.metadata import RootMetadata, StepMetadata, TreeMetadata, ste
 from storax.compat.options import CheckpointManagerOptions, manager_options
 from storax.compat.policies import ranking
 from storax.compat.translate import Items, own_handler
+from storax.errors import BadOption
 from storax.inspection import CheckpointMetadata
 from storax.items import Composite
 from storax.plan.steps import Step
@@ -77,6 +78,10 @@ class CheckpointManager(core.CheckpointManager):
         Returns:
           Whether it saved. If not, the log says why, once for each reason.
         """
+        if args is None and items is None:
+            raise BadOption(
+                "there is nothing to save: pass args=StandardSave(tree), or a Composite of named items"
+            )
         if args is not None:
             wish = translate.save_args(args, self._items)
         else:

@@ -12,6 +12,7 @@ from typing import Any
 from storax.compat.policies import keep_policy, save_policy
 from storax.compat.step import as_step_names
 from storax.manager import ManagerOptions
+from storax.processes import DEFAULT_TIMEOUT
 
 
 @dataclass
@@ -93,12 +94,14 @@ class CheckpointManagerOptions:
     keep_newest: bool = field(default=True, kw_only=True)
     deletions_per_second: float | None = field(default=None, kw_only=True)
     grace_seconds: float = field(default=30.0, kw_only=True)
+    barrier_timeout: float = field(default=DEFAULT_TIMEOUT, kw_only=True)
 
 
 _SAME = (
     "save_interval_steps max_to_keep keep_period best_fn best_mode keep_checkpoints_without_metrics"
     " step_prefix step_format_fixed_length create cleanup_tmp_directories save_on_steps read_only"
     " enable_async_checkpointing should_save_fn keep_newest deletions_per_second grace_seconds"
+    " barrier_timeout"
 ).split()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from storax.errors import StoraxError
 from storax.manager import preemption
+from storax.processes import present
 
 _log = logging.getLogger("storax")
 
@@ -59,6 +60,8 @@ class LastOffer:
 
     def _told(self) -> None:
         """After SIGTERM, in a thread of its own: saves what was kept, unless the run comes first."""
+        if present().count > 1:
+            return  # one of many processes alone cannot save; all do when reached_preemption says so
         self._came.clear()
         if not self._came.wait(self._patience):
             try:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
+from jax.experimental import multihost_utils
+
 from storax.background import SaveHandle, start, wait_for_running
 from storax.errors import BadOption
 from storax.manager import preemption
@@ -230,7 +232,7 @@ class CheckpointManager(Reader):
     def close(self) -> None:
         """Waits for the running save and for the files of deleted steps to go. Raises what went wrong."""
         try:
-            if preemption.process.reached():
+            if preemption.process.reached() and present().count == 1:
                 self._last.save()
             self.wait_until_finished()
         finally:
@@ -310,10 +312,13 @@ class CheckpointManager(Reader):
         """Whether SIGTERM came: leave the loop. The first call begins to watch.
 
         The step that was offered last is saved, if the signal came after the policy had declined it.
+
+        Of many processes all must ask at every step. They learn of a SIGTERM to any of them, agree on
+        a step that none has reached yet, and it is True on all of them at that step, and no other.
         """
         if not self._last.is_watching():
             self._last.watch()
-        if not preemption.process.reached():
+        if not (preemption.process.reached() if present().count == 1 else _all_reached(step)):
             return False
         self._last.run_is_here()
         self._last.save()
@@ -330,3 +335,10 @@ class CheckpointManager(Reader):
     def _refuse_read_only(self, verb: str) -> None:
         if self._settings.read_only:
             raise BadOption(f"{self._directory}: the manager is read-only, it cannot {verb}")
+
+
+def _all_reached(step: Any) -> bool:
+    """Whether all processes of the job are at the step at which they leave."""
+    if step is None:
+        raise BadOption("of many processes each must say where it is: reached_preemption(step)")
+    return bool(multihost_utils.reached_preemption_sync_point(whole(step)))

@@ -64,8 +64,13 @@ class Processes(Protocol):
         """
         ...
 
-    def fail(self, place: str, error: BaseException) -> None:
-        """Tells the others at a barrier that this process failed, and why. Does not wait for them."""
+    def fail(self, place: str, error: BaseException) -> BaseException:
+        """Tells the others at a barrier that this process failed, and why. Does not wait for them.
+
+        Returns:
+          What to raise: the same error, or that of process 0 if it failed before, and perhaps took
+          away what this one needed.
+        """
         ...
 
 
@@ -83,8 +88,8 @@ class Solo:
     def meet(self, place: str, message: Message, judge: Judge) -> Message:
         return judge([message])
 
-    def fail(self, place: str, error: BaseException) -> None:
-        return None
+    def fail(self, place: str, error: BaseException) -> BaseException:
+        return error
 
 
 def wait_for_all(processes: Processes, about: str) -> None:

@@ -114,13 +114,18 @@ class Joined:
         found: Message = verdict["message"]
         return found
 
-    def fail(self, place: str, error: BaseException) -> None:
+    def fail(self, place: str, error: BaseException) -> BaseException:
         told = {"error": _reason(error), "kind": type(error).__name__}
         with contextlib.suppress(StoraxError):
             self._hand_in(place, told)
             if self.index == 0:
                 text = f"a process failed. process 0: {told['error']}"
                 self.service.set(f"{place}/verdict", json.dumps({**told, "error": text}))
+            elif isinstance(error, Exception) and (known := self.service.wait(f"{place}/verdict", 0.01)):
+                verdict = json.loads(known)
+                if "error" in verdict:
+                    return _error(verdict)
+        return error
 
     def _hand_in(self, place: str, told: Message) -> None:
         self.service.set(f"{place}/{self.index}", json.dumps(told))

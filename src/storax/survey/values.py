@@ -145,27 +145,28 @@ def read_slice(leaf: SeenLeaf, index: tuple[Any, ...]) -> np.ndarray:
         # Which elements numpy would take, along each dimension, without any memory.
         axes = _full(index, own)
         ranges = [
-            range(n)[i] if isinstance(i, slice) else [range(n)[i]] for i, n in zip(axes, shape, strict=False)
+            range(n)[i] if isinstance(i, slice) else range(n)[range(n)[i] :][:1]
+            for i, n in zip(axes, shape, strict=False)
         ]
     except IndexError as error:
-        raise BadOption(
-            f"{leaf.name}: the index does not fit the shape {list(leaf.shape or ())}: {error}"
-        ) from None
-    box = tuple((min(r), max(r) + 1) if len(r) else (0, 0) for r in ranges)
-    box = (*box, *((0, n) for n in shape[len(box) :]))
-    values = np.zeros(boxes.box_shape(box), _source(leaf).dtype)
+        shown = list(leaf.shape or ())
+        raise BadOption(f"{leaf.name}: the index does not fit the shape {shown}: {error}") from None
+    around = [(min(r[0], r[-1]), max(r[0], r[-1]) + 1) if len(r) else (0, 0) for r in ranges]
+    box = (*around, *((0, n) for n in shape[len(around) :]))
+    values = np.empty(boxes.box_shape(box), _source(leaf).dtype)
     for block in _read([Block(leaf, box, values)]) if values.size else ():
         values = block.values
-    inner: list[Any] = []
-    for i, r, (start, _) in zip(axes, ranges, box, strict=False):
-        inner.append(
-            [at - start for at in r] if isinstance(i, slice) and i.step not in (None, 1) else slice(None)
-        )
-    for axis, chosen in enumerate(inner):
-        if isinstance(chosen, list):
-            values = np.take(values, chosen, axis=axis)
+    values = values[tuple(_within(r, start) for r, (start, _) in zip(ranges, box, strict=False))]
     dropped = tuple(axis for axis, i in enumerate(axes) if not isinstance(i, slice))
     return values.reshape([n for axis, n in enumerate(values.shape) if axis not in dropped])
+
+
+def _within(taken: range, start: int) -> slice:
+    """A range of an array, as a slice of the part of it that begins at ``start``."""
+    if not taken:
+        return slice(0, 0)
+    end = taken[-1] - start + (1 if taken.step > 0 else -1)
+    return slice(taken[0] - start, end if end >= 0 else None, taken.step)
 
 
 def _full(index: tuple[Any, ...], dimensions: int) -> list[Any]:

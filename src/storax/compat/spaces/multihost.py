@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from storax.processes import present
+from storax.processes import present, wait_for_all
 
 
 def process_index() -> int:
@@ -24,4 +24,4 @@ def is_primary_host(primary_host: int | None = 0) -> bool:
 
 def sync_global_processes(name: str, *_: Any, **__: Any) -> None:
     """Waits for all processes to come here."""
-    present().meet(f"user/{name}", {}, lambda _: {})
+    wait_for_all(present(room="user"), name)
