@@ -241,6 +241,7 @@ class SavedTree:
             prng=prng,
             sharding=self._shardings.get(leaf.name),
             nbytes=source.dtype.itemsize * math.prod(source.shape),
+            tied=None,  # the source knows it: what becomes of the leaf elsewhere is its own
         )
 
     def _string(self, leaf: Leaf) -> str | int:
@@ -264,7 +265,13 @@ class SavedTree:
             if len(leaves) > max(_FEW_LEAVES, len(self._document.leaves) // 8):
                 self._index.prefetch()
             for leaf in leaves:
-                source = open_array(self._index, leaf.name, str(self.directory), marked=self._document.ours)
+                source = open_array(
+                    self._index,
+                    leaf.name,
+                    str(self.directory),
+                    marked=self._document.ours,
+                    tied=leaf.tied,
+                )
                 if source is None:
                     others.append(leaf.name)
                 else:

@@ -16,6 +16,7 @@ from jax.sharding import Sharding, SingleDeviceSharding
 from storax.arrays import place
 from storax.arrays.broadcast import Broadcast, broadcast_of, sent
 from storax.arrays.gather import gather
+from storax.arrays.read import DatabaseArray
 from storax.arrays.rules import Ruled
 from storax.checkpoint import SavedLeaf
 from storax.errors import BadOption, Corrupt, TreeMismatch
@@ -220,6 +221,7 @@ def _land(
     reports: list[Report],
     together: Callable[[int], contextlib.AbstractContextManager[None]],
 ) -> list[Any]:
+    landings, places = _distinct(landings)
     expect(sum(landing.local_bytes for landing in landings))
     values: list[Any] = []
     budget = Budget()
@@ -231,7 +233,24 @@ def _land(
         with span("place"):
             values += _values(batch, memory)
     settle()
-    return values
+    return [values[place] for place in places]
+
+
+def _distinct(landings: Sequence[Landing]) -> tuple[list[Landing], list[int]]:
+    """Those to be read, and for each of all the number of the one whose value it has: tied leaves share one."""
+    numbers: dict[Any, int] = {}
+    distinct: list[Landing] = []
+    places = []
+    for i, landing in enumerate(landings):
+        source = landing.saved.source
+        same: Any = i
+        if landing.kind == "jax.Array" and isinstance(source, DatabaseArray):
+            same = (source.stored, landing.dtype, landing.sharding)
+        if same not in numbers:
+            numbers[same] = len(distinct)
+            distinct.append(landing)
+        places.append(numbers[same])
+    return distinct, places
 
 
 @contextlib.contextmanager

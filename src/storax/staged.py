@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -71,14 +71,16 @@ class StagedTree:
 
     def documents(self) -> Mapping[str, bytes]:
         """The documents of the tree, by their paths below its directory."""
+        named = {leaf.name: leaf for leaf in self.leaves if leaf.tied is not None}
         return {
             documents.TREE_DOCUMENT: documents.TreeDocument(self.leaves, self.tuples).encode(),
             documents.SHARDING_DOCUMENT: documents.encode_shardings(self.leaves),
             **({documents.STRINGS_DOCUMENT: text} if (text := documents.encode_strings(self.leaves)) else {}),
             f"{documents.ARRAY_DOCUMENTS}/process_{self.processes.index}": documents.encode_array_document(
-                (array.leaf, array.shape, array.chunk_shape)
+                (leaf, array.shape, array.chunk_shape)
                 for array in self.arrays
                 if array.leaf.kind == "jax.Array"
+                for leaf in (array.leaf, *(replace(array.leaf, path=named[name].path) for name in array.also))
             ),
         }
 
@@ -154,7 +156,7 @@ class StagedTree:
 
     def _check_whole(self, parts: Mapping[str, Sequence[Entry]]) -> None:
         """Every array has its metadata and every chunk of its grid, once, and there is nothing else."""
-        expected = {key: array.leaf.name for array in self.arrays for key in _keys(array)}
+        expected = dict(pair for array in self.arrays for pair in _keys(array))
         written = Counter(key.decode() for entries in parts.values() for key, _ in entries)
         lost = sorted(expected.keys() - written.keys())
         unknown = sorted(written.keys() - expected.keys())
@@ -174,7 +176,7 @@ class StagedTree:
         """Which process was to write a key of a leaf."""
         if self.shares is None:
             return ""
-        number = [array.leaf.name for array in self.arrays].index(name)
+        number = next(i for i, array in enumerate(self.arrays) if name in (array.leaf.name, *array.also))
         if key == zarr.key_of(name, zarr.METADATA_KEY):
             writer = self.shares.describer(number)
         else:
@@ -210,11 +212,12 @@ def _part(index: int) -> str:
     return f"ocdbt.process_{index}"
 
 
-def _keys(array: StagedArray) -> Iterator[str]:
-    name = array.leaf.name
-    yield zarr.key_of(name, zarr.METADATA_KEY)
-    for cell in _cells(array):
-        yield zarr.key_of(name, zarr.chunk_key(cell))
+def _keys(array: StagedArray) -> Iterator[tuple[str, str]]:
+    """Every key that the database must have for an array, and the leaf that it is for."""
+    for name in (array.leaf.name, *array.also):
+        yield zarr.key_of(name, zarr.METADATA_KEY), name
+        for cell in _cells(array):
+            yield zarr.key_of(name, zarr.chunk_key(cell)), name
 
 
 def _cells(array: StagedArray) -> Iterator[tuple[int, ...]]:
@@ -239,21 +242,27 @@ def stage_tree(
     processes = processes or present()
     with span("flatten"):
         pairs, structure = pytree.flatten(tree)
-        leaves = pytree.describe(pairs)
+        leaves = _with_ties(pytree.describe(pairs), [value for _, value in pairs])
         tuples = pytree.tuples(structure, [path for path, _ in pairs])
         both = [
             (leaf, pytree.array_of(leaf, value))
             for leaf, (_, value) in zip(leaves, pairs, strict=True)
-            if not leaf.is_in_document
+            if not leaf.is_in_document and leaf.tied is None
         ]
     with span("stage"):
         start_copies([value for _, value in both])
         if processes.count == 1:
-            arrays = [stage(leaf, value, hold=hold) for leaf, value in both]
+            arrays = _tied([stage(leaf, value, hold=hold) for leaf, value in both], leaves)
             return StagedTree(tuple(leaves), tuples, tuple(arrays), compression, processes)
         arrays, shares = stage_shares([leaf for leaf, _ in both], [v for _, v in both], processes, hold=hold)
+        arrays = _tied(arrays, leaves)
         content = tuple(_content(value) for _, value in both)
-        local = {array.leaf.name for array, sum in zip(arrays, content, strict=True) if sum is not None}
+        local = {
+            name
+            for array, checksum in zip(arrays, content, strict=True)
+            if checksum is not None
+            for name in (array.leaf.name, *array.also)
+        }
         # Each process has these on a device of its own; what is written down is the first one's.
         first = next(device for device in jax.devices() if device.process_index == 0)
         where = sharding_text(SingleDeviceSharding(first))
@@ -261,6 +270,28 @@ def stage_tree(
             replace(leaf, sharding=where) if leaf.sharding and leaf.name in local else leaf for leaf in leaves
         ]
         return StagedTree(tuple(leaves), tuples, tuple(arrays), compression, processes, content, shares)
+
+
+def _with_ties(leaves: Sequence[Leaf], values: Sequence[Any]) -> list[Leaf]:
+    """The leaves, told which of them are an array that an earlier one is, too."""
+    first: dict[int, str] = {}
+    found = []
+    for leaf, value in zip(leaves, values, strict=True):
+        same = first.setdefault(id(value), leaf.name) if isinstance(value, jax.Array) else leaf.name
+        found.append(leaf if same == leaf.name else replace(leaf, tied=same))
+    return found
+
+
+def _tied(arrays: Sequence[StagedArray], leaves: Sequence[Leaf]) -> list[StagedArray]:
+    """The arrays, told the names of the leaves that are tied to theirs."""
+    also: dict[str, list[str]] = defaultdict(list)
+    for leaf in leaves:
+        if leaf.tied is not None:
+            also[leaf.tied].append(leaf.name)
+    return [
+        replace(array, also=tuple(also[array.leaf.name])) if array.leaf.name in also else array
+        for array in arrays
+    ]
 
 
 def _content(value: Any) -> int | None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
-from tests.cli.command import ok, process, storax
+import pytest
+from tests.cli.command import Terminal, ok, process, storax
 from tests.cli.runs import leave_draft, make_run, tree
 from tests.devices import on_mesh
 
 import storax as library
+from storax.cli.printing import Column, print_table
 
 
 def test_ls_lists_steps_with_size_metrics_and_what_keeps_them(tmp_path: Path):
@@ -97,3 +101,16 @@ def test_piped_output_is_plain_and_whole(tmp_path: Path):
     assert name in done.out
     assert "\x1b" not in done.out + done.err
     assert all(line == line.rstrip() for line in done.out.splitlines())
+
+
+def test_a_narrow_terminal_loses_nothing(monkeypatch: pytest.MonkeyPatch):
+    columns = [Column("step", "right"), Column("what", "left", "bold"), Column("why")]
+    why = "it is not among the newest 1; it is not a multiple of 300"
+    for width in ("30", "80", "300"):
+        drawn = Terminal()
+        monkeypatch.setenv("COLUMNS", width)
+        monkeypatch.setattr(sys, "stdout", drawn)
+        print_table(columns, [["1000", "float32[4096,128]", why]])
+        lines = re.sub(r"\x1b\[[0-9;]*m|─", "", drawn.getvalue()).splitlines()
+        assert "float32[4096,128]" in lines[2]
+        assert " ".join(" ".join(lines).split()) == f"step what why 1000 float32[4096,128] {why}"

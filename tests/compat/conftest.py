@@ -1,4 +1,4 @@
-"""Which names each test shows goes into its report; STORAX_WRITE_TABLE=1 writes the table of the documentation."""
+"""What each test shows goes into its report; STORAX_WRITE_TABLE=1 writes the table of the documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names of Orbax that public code uses, by tier, and what storax makes of each. docs/from-orbax.md shows it."""
+"""The names of Orbax that public code uses, by tier, and what storax makes of each."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ BETTER = {
     "args.PyTreeRestore": "the log names leaves that transforms={} left as they were",
     "checkpoint_utils.checkpoints_iterator": "the step cannot vanish while the loop's body runs",
     "checkpoint_utils.wait_for_new_checkpoint": "the step cannot vanish in its with block",
-    "checkpoint_managers.PreemptionCheckpointingPolicy": "works in one process; saves also while the run compiles",
+    "checkpoint_managers.PreemptionCheckpointingPolicy": "works in one process; also while it compiles",
     "old-shape metadata()": "indexing and mapping over it work again",
 }
 

@@ -1,4 +1,4 @@
-"""Real processes of one job: started together, joined by ``jax.distributed``, ended after a while at the latest."""
+"""Real processes of one job: started together, joined by ``jax.distributed``, and ended in time."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Jobs:
         """Runs a function in some processes, and says how each ended.
 
         Args:
-          program: its module and its name; it is given a function that says something, the number of its process,
-            and the arguments.
+          program: its module and its name; it is given a function that says something, the number of
+            its process, and the arguments.
           count: how many processes.
           devices: how many each has.
           joined: whether they know of each other.

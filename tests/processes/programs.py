@@ -1,4 +1,4 @@
-"""What the processes of a job run: each function is given ``say``, its number, and arguments of the test's."""
+"""What the processes of a job run: functions that are given ``say``, their number, and arguments."""
 
 from __future__ import annotations
 
@@ -202,7 +202,6 @@ def without_a_target(say: Say, index: int, directory: str, mesh: list[int]) -> N
     ruled = storax.load(directory, to=(there, rule))["arrays"]
     say(
         {
-            "plain": [plain["rows"].sharding.device_set == {jax.local_devices()[0]}, plain["rows"].committed],
             "numpy": {type(value).__name__ for value in numpy.values()} == {"ndarray"},
             "one": all(value.devices() == {device} for value in one.values()),
             "ruled": [str(ruled["rows"].sharding.spec), str(ruled["block"].sharding.spec)],
@@ -214,3 +213,18 @@ def without_a_target(say: Say, index: int, directory: str, mesh: list[int]) -> N
             ],
         }
     )
+
+
+def broadcast_of_damage(say: Say, index: int, directory: str, mesh: list[int]) -> None:
+    """A broadcast in which process 1 fails to read: nobody waits for it on a device."""
+    import storax.landing
+
+    if index == 1:
+
+        def cannot(*_: Any, **__: Any) -> Any:
+            raise storax.Corrupt("cannot read")
+
+        storax.landing.read_all = cannot
+    sharding = shardings(mesh_of(mesh))["everywhere"]
+    target = {"arrays": {"everywhere": jax.ShapeDtypeStruct((336, 257), np.float64, sharding=sharding)}}
+    say(attempt(lambda: storax.load(directory, target, partial=True, broadcast=True)))

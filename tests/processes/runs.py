@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,8 @@ def decide(say: Say, index: int, directory: str) -> None:
     options = ManagerOptions(
         save_policy=cadence.AnySave([cadence.AtMostEvery(1800), cadence.OnPreemption()]), barrier_timeout=20
     )
-    now = [1e9 + 3600 * index]
-    with CheckpointManager(directory, options=options, clock=lambda: now[0] + 1e9) as manager:
+    now = [time.time() + 3600 * index]
+    with CheckpointManager(directory, options=options, clock=lambda: now[0]) as manager:
         for step in range(6):
             say(_save(manager, step))
             now[0] += 600

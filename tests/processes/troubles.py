@@ -231,7 +231,7 @@ def die(say: Say, index: int, directory: str, victim: int, moment: str, timeout:
             os.kill(os.getpid(), signal.SIGKILL)
         hook = watched(dying_at(3, half=True)) if ours and moment == "write" else contextlib.nullcontext()
         with hook, replaced(Joined, "meet", dies_at if ours else meet):
-            storax.save(run / "2", small(2) | {"big": _big()}, barrier_timeout=timeout)
+            storax.save(run / "2", small(2), barrier_timeout=timeout)
 
     say(attempt(act))
 
@@ -263,18 +263,21 @@ def die_somewhere(
 
     def act() -> None:
         options = storax.CheckpointManagerOptions(max_to_keep=1, barrier_timeout=timeout)
-        with watched(hook), replaced(Joined, "meet", counted):
-            with storax.CheckpointManager(directory, options=options) as manager:
-                for step in (1, 2):
-                    manager.save(step, args=storax.args.StandardSave(small(step)))
-                    manager.wait_until_finished()
-                    say({"told": step})
+        with (
+            watched(hook),
+            replaced(Joined, "meet", counted),
+            storax.CheckpointManager(directory, options=options) as manager,
+        ):
+            for step in (1, 2):
+                manager.save(step, args=storax.args.StandardSave(small(step)))
+                manager.wait_until_finished()
+                say({"told": step})
 
     result = attempt(act)
     say({"result": result, "operations": operations})
 
 
-def go_on(say: Say, index: int, directory: str, devices: int) -> None:
+def go_on(say: Say, index: int, directory: str) -> None:
     """The next job in a directory: reads what is there, saves a step, leaves nothing else."""
     with storax.CheckpointManager(directory) as manager:
         before = manager.all_steps()

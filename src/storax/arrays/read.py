@@ -89,6 +89,7 @@ class DatabaseArray:
       index, where: the database, and the checkpoint as messages name it.
       marked: whether data files begin with their own names.
       exact: whether of chunks that are wanted in part only that part is read, unchecked.
+      tied: the name of the leaf that this one is the same array as.
     """
 
     name: str
@@ -97,6 +98,12 @@ class DatabaseArray:
     where: str
     marked: bool
     exact: bool = False
+    tied: str | None = None
+
+    @property
+    def stored(self) -> tuple[int, str]:
+        """The same for two leaves that were one array in memory, and are stored once."""
+        return id(self.index), self.tied or self.name
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -145,9 +152,7 @@ class DatabaseArray:
         data = memoryview(place.data)
         return lambda: _deliver(read, data, f"the database in {self.where}")
 
-    def _found(
-        self, cell: tuple[int, ...], wants: Sequence[Wanted]
-    ) -> tuple[_ChunkRead, Inline | Indirect]:
+    def _found(self, cell: tuple[int, ...], wants: Sequence[Wanted]) -> tuple[_ChunkRead, Inline | Indirect]:
         """What is wanted of a chunk, and where the chunk is."""
         chunk = boxes.cell_box(cell, self.array.chunk_shape)
         what = f"{display(self.name)}[{', '.join(f'{p}:{q}' for p, q in chunk)}]"
@@ -165,7 +170,9 @@ class DatabaseArray:
         return _ChunkRead(what, self.array, chunk, tuple(targets), self.marked), place
 
 
-def open_array(index: Index, name: str, where: str, *, marked: bool) -> DatabaseArray | None:
+def open_array(
+    index: Index, name: str, where: str, *, marked: bool, tied: str | None = None
+) -> DatabaseArray | None:
     """The array of a leaf; None if TensorStore has to decode it. Raises ``Corrupt`` if there is none."""
     key = zarr.key_of(name, zarr.METADATA_KEY)
     parse = zarr.parse
@@ -181,7 +188,7 @@ def open_array(index: Index, name: str, where: str, *, marked: bool) -> Database
         array = parse(entry.data)
     except Corrupt as error:
         raise Corrupt(f"{where}: {key}: {error}") from None
-    return None if array.codec == "other" else DatabaseArray(name, array, index, where, marked)
+    return None if array.codec == "other" else DatabaseArray(name, array, index, where, marked, tied=tied)
 
 
 # --- one chunk -----------------------------------------------------------------------------------

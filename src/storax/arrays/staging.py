@@ -31,6 +31,7 @@ class StagedArray:
       dtype: on disk.
       parts: the boxes and, for each, an array of the dtype on disk.
       described: whether this process writes the array's metadata too.
+      also: the names of further leaves that are this very array.
     """
 
     leaf: Leaf
@@ -39,6 +40,7 @@ class StagedArray:
     chunk_shape: tuple[int, ...]
     parts: tuple[tuple[Box, np.ndarray], ...]
     described: bool = True
+    also: tuple[str, ...] = ()
 
 
 def start_copies(values: Sequence[Any]) -> None:

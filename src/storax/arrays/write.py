@@ -19,16 +19,19 @@ def values_of(arrays: Sequence[StagedArray], compression: str | None) -> list[Va
 
 
 def _array_values(array: StagedArray, compression: str | None) -> Iterator[Value]:
-    name = array.leaf.name
+    def keys(key: str) -> tuple[bytes, ...]:
+        return tuple(zarr.key_of(name, key).encode() for name in (array.leaf.name, *array.also))
+
     text = zarr.encode(array.shape, array.chunk_shape, array.dtype, compression)
     if array.described:
-        yield Value(zarr.key_of(name, zarr.METADATA_KEY).encode(), text, checksum=False)
+        own, *also = keys(zarr.METADATA_KEY)
+        yield Value(own, text, checksum=False, also=tuple(also))
     for coordinates, chunk in _chunks(array):
-        key = zarr.key_of(name, zarr.chunk_key(coordinates)).encode()
+        own, *also = keys(zarr.chunk_key(coordinates))
         if compression is None:
-            yield Value(key, as_bytes(chunk), checksum=True)
+            yield Value(own, as_bytes(chunk), checksum=True, also=tuple(also))
         else:
-            yield Value(key, _compressed(chunk, compression), checksum=False)
+            yield Value(own, _compressed(chunk, compression), checksum=False, also=tuple(also))
 
 
 def _chunks(array: StagedArray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:

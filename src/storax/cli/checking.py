@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -40,8 +41,8 @@ def verify(checkpoint: Checkpoint, json: Json = False) -> None:
         print_json(_as_json(result))
     elif result.faults:
         print_table(
-            [Column("leaf", style="bold"), Column("file"), Column("what", style="red"), Column("spoils")],
-            [[fault.leaf or "-", fault.file, fault.what, fault.spoils] for fault in result.faults],
+            [Column("leaf", style="bold"), Column("file"), Column("spoils"), Column("what", style="red")],
+            [[f.leaf or "-", _below(f.file, path), f.spoils, f.what] for f in result.faults],
         )
     say(
         f"{path}: {counted(result.leaves, 'leaf', 'leaves')} in {counted(result.chunks, 'chunk')}, "
@@ -51,6 +52,10 @@ def verify(checkpoint: Checkpoint, json: Json = False) -> None:
     )
     if not result.ok:
         raise typer.Exit(Corrupt.exit_code)
+
+
+def _below(file: str, path: Path) -> str:
+    return str(Path(file).relative_to(path)) if Path(file).is_relative_to(path) else file
 
 
 def _as_json(result: Any) -> dict[str, Any]:

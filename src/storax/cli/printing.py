@@ -85,20 +85,41 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Non
         out("  ".join(cells).rstrip())
 
 
+# Of a text in the last column: narrower than this it is not folded, but the terminal is left to wrap.
+_NARROWEST = 16
+
+
 def _draw(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+    """Draws a table as wide as it must be: only a text in the last column is folded to fit the terminal."""
     from rich.box import SIMPLE_HEAD
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
-    for i, column in enumerate(columns):
+    widths = [
+        max(cell_len(row[i]) for row in ([c.title for c in columns], *rows)) for i in range(len(columns))
+    ]
+    terminal = Console().width
+    before = sum(width + 2 for width in widths[:-1])
+    if columns[-1].side == "left":
+        widths[-1] = min(widths[-1], max(terminal - before, _NARROWEST))
+    table = Table(
+        box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold",
+        collapse_padding=True,
+    )  # fmt: skip
+    for column, width in zip(columns, widths, strict=True):
         table.add_column(
-            column.title, justify=column.side, style=column.style, overflow="fold", no_wrap=i > 0
+            column.title,
+            justify=column.side,
+            style=column.style,
+            min_width=width,
+            max_width=width,
+            overflow="fold",
         )
     for row in rows:
         table.add_row(*map(Text, row))
-    Console().print(table)
+    Console(width=max(terminal, before + widths[-1] + 2)).print(table, soft_wrap=False)
 
 
 def size(nbytes: int) -> str:

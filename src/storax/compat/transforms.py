@@ -8,10 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
+
 from storax import pytree
+from storax.compat.leaf_args import sharding_wanted
 from storax.compat.metadata import plain
 from storax.compat.targets import Wish
 from storax.errors import BadOption, TreeMismatch
+from storax.inspection import tree_metadata
+from storax.loading import PLACEHOLDER
 
 
 @dataclass(frozen=True)
@@ -40,32 +46,61 @@ def load_transformed(wish: Any, directory: Path) -> Any:
         )
     if wish.item is None:
         raise BadOption("transforms need the item: the tree that is to come out of them")
-    saved = Wish().load(directory)
-    values = {_slashed(path): value for path, value in pytree.flatten(saved)[0]}
     by_name = _args_by_name(wish.restore_args)
     pairs, structure = pytree.flatten(plain(wish.item))
+    sources = [_Source.of(wish, _slashed(path), value) for path, value in pairs]
+    saved, values = _read(directory, sources)
     found, missing = [], []
-    for path, value in pairs:
-        name = _slashed(path)
-        transform, original = _chosen(wish.transforms, name)
-        if transform is None and not wish.transforms_default_to_original:
-            transform = Transform(use_fallback=True)
-        if transform is not None and transform.use_fallback:
-            found.append(value)
-        elif transform is not None and transform.multi_value_fn is not None:
-            found.append(transform.multi_value_fn(name, saved))
-        elif original not in values:
-            missing.append(f"{name} (from {original})" if original != name else name)
+    for source in sources:
+        if source.is_fallback:
+            found.append(source.fallback)
+        elif source.transform is not None and source.transform.multi_value_fn is not None:
+            found.append(source.transform.multi_value_fn(source.name, saved))
+        elif source.original not in values:
+            renamed = f" (from {source.original})" if source.original != source.name else ""
+            missing.append(source.name + renamed)
         else:
-            taken = _placed(values[original], by_name.get(name))
-            changed = transform is not None and transform.value_fn is not None
-            found.append(transform.value_fn(taken) if changed else taken)
+            found.append(source.changed(_placed(values[source.original], by_name.get(source.name))))
     if missing:
         raise TreeMismatch(
             f"{directory} lacks what the transforms ask for: {', '.join(missing)}.",
             only_wanted=tuple(missing),
         )
     return structure.unflatten(found)
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where one leaf comes from."""
+
+    name: str
+    original: str
+    transform: Any
+    fallback: Any
+    is_fallback: bool
+
+    @classmethod
+    def of(cls, wish: Any, name: str, value: Any) -> _Source:
+        transform, original = _chosen(wish.transforms, name)
+        kept = transform is None and not wish.transforms_default_to_original
+        return cls(name, original, transform, value, kept or getattr(transform, "use_fallback", False))
+
+    def changed(self, value: Any) -> Any:
+        function = getattr(self.transform, "value_fn", None)
+        return value if function is None else function(value)
+
+
+def _read(directory: Path, sources: list[_Source]) -> tuple[Any, dict[str, Any]]:
+    """The saved tree, and its leaves by name; only those that are asked for are read."""
+    described = tree_metadata(directory)[0]
+    pairs, structure = pytree.flatten(described)
+    asked = {source.original for source in sources if not source.is_fallback}
+    if any(getattr(source.transform, "multi_value_fn", None) is not None for source in sources):
+        asked = {_slashed(path) for path, _ in pairs}
+    wanted = [value if _slashed(path) in asked else PLACEHOLDER for path, value in pairs]
+    saved = Wish(structure.unflatten(wanted)).load(directory)
+    values = {_slashed(path): value for path, value in pytree.flatten(saved)[0]}
+    return saved, {name: value for name, value in values.items() if name in asked}
 
 
 def _slashed(path: Any) -> str:
@@ -104,11 +139,6 @@ def _placed(value: Any, args: Any) -> Any:
     """A value as restore arguments ask for it."""
     if args is None or getattr(args, "restore_type", None) is None or not hasattr(value, "dtype"):
         return value
-    import jax
-    import numpy as np
-
-    from storax.compat.leaf_args import sharding_wanted
-
     array = value if args.dtype is None else value.astype(args.dtype)
     if args.restore_type is np.ndarray:
         return np.asarray(array)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 
 from storax import progress
@@ -52,12 +53,14 @@ class Value:
     """One value to write.
 
     ``data`` must be C-contiguous and must not change until the write is over; with ``checksum``,
-    what is stored is the data and its CRC-32C.
+    what is stored is the data and its CRC-32C. ``also`` are further keys of the same value, which is
+    stored once for all of them.
     """
 
     key: bytes
     data: memoryview | bytes
     checksum: bool
+    also: tuple[bytes, ...] = ()
 
 
 def write_database(directory: Path, values: Sequence[Value], *, workers: int) -> list[Entry]:
@@ -97,6 +100,9 @@ def write_database(directory: Path, values: Sequence[Value], *, workers: int) ->
         tasks.append(partial(_write_pieces, directory / name, pieces, values))
     run_all(tasks, workers)
     whole = [entry for entry in entries if entry is not None]
+    further = [(key, place) for value, (_, place) in zip(values, whole, strict=True) for key in value.also]
+    if further:
+        whole = sorted([*whole, *further], key=itemgetter(0))
     write_nodes(directory, whole)
     return whole
 

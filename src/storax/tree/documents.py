@@ -203,6 +203,8 @@ def _our_fields(leaf: Leaf) -> dict[str, Any]:
         fields["dtype"] = leaf.dtype
     if leaf.byteorder == ">":
         fields["byteorder"] = ">"
+    if leaf.tied is not None:
+        fields["tied"] = leaf.tied
     if isinstance(leaf.value, str) and leaf.value != _string(leaf.value):
         fields["text"] = leaf.value  # lone surrogates: TensorStore, so Orbax, refuses a document with them
     if int_keys := [i for i, k in enumerate(leaf.path) if k.kind == "key" and isinstance(k.value, int)]:
@@ -237,7 +239,10 @@ def _parse_leaf(entry: Mapping[str, Any], ours: Mapping[str, Any]) -> Leaf:
         raise ValueError(
             f"{'.'.join(texts)!r} is {kind!r} of dtype {dtype!r}, with the value_type {value_type!r}"
         )
-    return Leaf(path, kind, dtype=dtype, byteorder=byteorder, value=value)
+    tied = fields.get("tied")
+    return Leaf(
+        path, kind, dtype=dtype, byteorder=byteorder, value=value, tied=None if tied is None else str(tied)
+    )
 
 
 # --- the other documents -------------------------------------------------------------------------

@@ -34,6 +34,7 @@ class Leaf:
       sharding: the JSON text that the ``_sharding`` document holds, or None.
       value: of strings, and of integers that no 64 bits hold.
       nbytes: bytes of the values.
+      tied: the name of an earlier leaf that is the same array in memory; it is stored once for both.
       name: the leaf's name on disk.
     """
 
@@ -46,6 +47,7 @@ class Leaf:
     sharding: str | None = field(default=None, compare=False)
     value: str | int | None = None
     nbytes: int = 0
+    tied: str | None = None
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
