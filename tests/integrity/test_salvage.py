@@ -68,3 +68,37 @@ def test_a_missing_data_file_and_a_damaged_string(tmp_path: Path) -> None:
     found = storax.load(tmp_path / "a", salvage=True)
     assert sorted(found.lost) == ["bad", "good", "text"]
     assert sorted(found.tree) == ["layers.0", "layers.1.w"]
+
+
+def _run(tmp_path: Path) -> storax.CheckpointManager:
+    manager = storax.CheckpointManager(tmp_path / "run")
+    for step in (10, 20, 30):
+        manager.save(step, args=storax.args.StandardSave({**TREE, "step": step}))
+    manager.wait_until_finished()
+    return manager
+
+
+def test_a_damaged_newest_step_is_an_error_that_names_a_whole_one(tmp_path: Path) -> None:
+    with _run(tmp_path) as manager:
+        damage(tmp_path / "run" / "30")
+        damage(tmp_path / "run" / "20")
+        with pytest.raises(storax.Corrupt, match=r"step 30: bad\[.*Step 10 is whole: restore\(10\)"):
+            manager.restore()
+        damage(tmp_path / "run" / "10")
+        with pytest.raises(storax.Corrupt, match="No other step is whole"):
+            manager.restore(30, args=storax.args.StandardRestore({**TREE, "step": 0}))
+
+
+def test_fallback_goes_to_the_newest_whole_step(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with _run(tmp_path) as manager:
+        damage(tmp_path / "run" / "30")
+        assert manager.newest_whole_step() == 20
+        found = manager.restore(fallback=True, args=storax.args.StandardRestore({**TREE, "step": 0}))
+        assert found["step"] == 20
+        assert [r.message for r in caplog.records if "passed over step 30" in r.message]
+        for step in (10, 20):
+            damage(tmp_path / "run" / str(step))
+        with pytest.raises(storax.Corrupt, match="no step that is whole"):
+            manager.restore(fallback=True)
+    with pytest.raises(storax.CheckpointNotFound):
+        storax.CheckpointManager(tmp_path / "empty").restore(fallback=True)

@@ -97,6 +97,8 @@ class CheckpointManager(core.CheckpointManager):
         restore_kwargs: Mapping[str, Any] | None = None,
         directory: str | os.PathLike[str] | None = None,
         args: Any = None,
+        *,
+        fallback: bool = False,
     ) -> Any:
         """Restores a step.
 
@@ -107,6 +109,7 @@ class CheckpointManager(core.CheckpointManager):
           directory: another run's directory to restore from.
           args: ``storax.args.StandardRestore(target)``, or a ``Composite`` of the items wanted; only
             those are read. None restores everything as it was saved.
+          fallback: without a step, restore the newest that is whole; all of it is read to find out.
 
         Returns:
           The tree; for named items a ``Composite``, that answers ``r["params"]`` and ``r.params``.
@@ -116,6 +119,8 @@ class CheckpointManager(core.CheckpointManager):
         reader = core.CheckpointManager(
             run, dataclasses.replace(self._settings, read_only=True, create=False)
         )
+        if step is None and fallback:
+            step = reader.newest_whole_step()
         number = reader.latest_step() if step is None else step
         if args is not None:
             wish = translate.restore_args(args, self._items)

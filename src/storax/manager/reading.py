@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from storax import inspection
 from storax.checkpoint import open_checkpoint
-from storax.errors import CheckpointNotFound
+from storax.errors import CheckpointNotFound, Corrupt
 from storax.inspection import CheckpointMetadata
 from storax.items import Composite
 from storax.manager.content import restore_items, whole
@@ -18,6 +19,9 @@ from storax.plan.retention import BestN
 from storax.store import commit
 from storax.store.unchanged import unchanged
 from storax.tracing import recording
+from storax.verification import verify
+
+_log = logging.getLogger("storax")
 
 
 class Reader:
@@ -83,13 +87,35 @@ class Reader:
             self._disk.existing(whole(step))  # not deleted before the lease began
             yield path
 
-    def restore(self, step: Any = None, *, args: Any = None) -> Any:
+    def newest_whole_step(self) -> int:
+        """The newest step of which every byte is as it was written; the log says which are not, and why.
+
+        Reads everything of the steps that it looks at.
+
+        Raises:
+          CheckpointNotFound: there is no step.
+          Corrupt: no step is whole.
+        """
+        passed: list[str] = []
+        for step in reversed(self.all_steps()):
+            found = verify(self._disk.existing(step))
+            if found.ok:
+                for why in passed:
+                    _log.warning("%s: passed over %s", self._disk.path, why)
+                return step
+            passed.append(f"step {step}, which is damaged: {found.faults[0].what}")
+        if not passed:
+            raise CheckpointNotFound(f"{self._disk.path} has no committed step yet; latest_step() is None.")
+        raise Corrupt(f"{self._disk.path} has no step that is whole: {'; '.join(passed)}")
+
+    def restore(self, step: Any = None, *, args: Any = None, fallback: bool = False) -> Any:
         """Restores a step.
 
         Args:
           step: which; None is the newest.
           args: ``storax.args.StandardRestore(target)``, or a ``Composite`` of the items wanted; only
             those are read. None restores everything as it was saved.
+          fallback: without a step, restore the newest that is whole; all of it is read to find out.
 
         Returns:
           The tree; for named items a ``Composite``, that answers ``r["params"]`` and ``r.params``.
@@ -100,9 +126,24 @@ class Reader:
           TreeMismatch, Corrupt: as for ``storax.load``.
         """
         self.wait_until_finished()
+        if step is None and fallback:
+            step = self.newest_whole_step()
         number = self.latest_step() if step is None else whole(step)
         if number is None:
             raise CheckpointNotFound(f"{self._disk.path} has no committed step yet; latest_step() is None.")
         path = self._disk.existing(number)
         with recording(None, "load", checkpoint=str(path)):
-            return unchanged(path, lambda: restore_items(path, args))
+            try:
+                return unchanged(path, lambda: restore_items(path, args))
+            except Corrupt as error:
+                self._advise(error, number)
+                raise
+
+    def _advise(self, error: Corrupt, damaged: int) -> None:
+        """Tells whoever meets a damaged step which other one is whole."""
+        for step in reversed(self.all_steps()):
+            if step != damaged and verify(self._disk.existing(step)).ok:
+                advice = f"Step {step} is whole: restore({step}), or restore(fallback=True)."
+                error.args = (f"step {damaged}: {error} {advice}",)
+                return
+        error.args = (f"step {damaged}: {error} No other step is whole; load(..., salvage=True) saves leaves.",)
