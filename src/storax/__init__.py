@@ -46,8 +46,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ERRORS = (
-    "BadOption CheckpointChanged CheckpointExists CheckpointInUse CheckpointNotFound Corrupt ItemNotFound Misuse"
-    " NameCollision StoraxError StoreError TransformMismatch TreeMismatch UnsupportedLeaf WorldFailed"
+    "BadOption CheckpointChanged CheckpointExists CheckpointInUse CheckpointNotFound Corrupt"
+    " ItemNotFound Misuse NameCollision StoraxError StoreError TransformMismatch TreeMismatch"
+    " UnsupportedLeaf WorldFailed"
 )
 # Where each public name lives.
 _HOMES = {
@@ -71,14 +72,16 @@ _HOMES = {
 }
 # Names that code for Orbax looks for; they are in storax.compat.doors.
 _DOORS = (
-    "AbstractCheckpointer ArrayCheckpointHandler ArrayRestoreArgs AsyncCheckpointHandler AsyncCheckpointer"
-    " AsyncOptions BasePyTreeCheckpointHandler CheckpointHandler CheckpointHandlerRegistry CheckpointManager"
-    " CheckpointManagerOptions Checkpointer CompositeCheckpointHandler DefaultCheckpointHandlerRegistry"
-    " JaxRandomKeyCheckpointHandler JsonCheckpointHandler NumpyRandomKeyCheckpointHandler ProtoCheckpointHandler"
+    "AbstractCheckpointer ArrayCheckpointHandler ArrayRestoreArgs AsyncCheckpointHandler"
+    " AsyncCheckpointer AsyncOptions BasePyTreeCheckpointHandler CheckpointHandler"
+    " CheckpointHandlerRegistry CheckpointManager CheckpointManagerOptions Checkpointer"
+    " CompositeCheckpointHandler DefaultCheckpointHandlerRegistry JaxRandomKeyCheckpointHandler"
+    " JsonCheckpointHandler NumpyRandomKeyCheckpointHandler ProtoCheckpointHandler"
     " PyTreeCheckpointHandler PyTreeCheckpointer RestoreArgs SaveArgs SingleReplicaArrayRestoreArgs"
-    " StandardCheckpointHandler StandardCheckpointer StatefulCheckpointable StatefulRestore StatefulSave Transform"
-    " args checkpoint_args checkpoint_manager checkpoint_managers checkpoint_utils future handlers multihost options"
-    " path step test_utils transform_utils type_handlers utils"
+    " StandardCheckpointHandler StandardCheckpointer StatefulCheckpointable StatefulRestore"
+    " StatefulSave Transform args checkpoint_args checkpoint_manager checkpoint_managers"
+    " checkpoint_utils future handlers multihost options path step test_utils transform_utils"
+    " type_handlers utils v1"
 ).split()
 __all__ = sorted([*_HOMES, *_DOORS])
 

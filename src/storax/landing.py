@@ -23,7 +23,7 @@ from storax.errors import BadOption, Corrupt, TreeMismatch
 from storax.plan.boxes import Box, box_shape, size
 from storax.processes import Processes, present
 from storax.progress import expect, settle
-from storax.store.budget import Budget
+from storax.store.budget import DEFAULT_BUDGET, Budget
 from storax.store.reading import Act, Report, Segment, Work, read_all, split
 from storax.tracing import span
 from storax.tree.dtypes import converted, dtype_named
@@ -31,8 +31,6 @@ from storax.tree.leaves import EMPTY, Leaf
 from storax.tree.names import display
 
 _log = logging.getLogger("storax")
-# Host memory of leaves that are read before they are placed, unless one leaf alone is larger.
-_BATCH_BYTES = 2 << 30
 _PYTHON: dict[str, Callable[[Any], Any]] = {"int": int, "float": float, "complex": complex, "bool": bool}
 
 
@@ -197,7 +195,12 @@ def check_shardings(landings: Iterable[Landing]) -> None:
 
 
 def land(
-    landings: Sequence[Landing], where: Path, reports: list[Report], *, broadcast: bool = False
+    landings: Sequence[Landing],
+    where: Path,
+    reports: list[Report],
+    *,
+    budget_bytes: int = DEFAULT_BUDGET,
+    broadcast: bool = False,
 ) -> list[Any]:
     """Reads and places all leaves, a batch of bounded host memory at a time.
 
@@ -205,6 +208,7 @@ def land(
       landings: of all leaves, in the same order on all processes.
       where: the checkpoint, for messages.
       reports: gets what was read.
+      budget_bytes: of memory besides where values stay, unless one leaf alone is larger.
       broadcast: whether arrays that several processes hold are read by one and sent to the others.
     """
     _log_moved(landings, where)
@@ -212,20 +216,23 @@ def land(
     if broadcast and processes.count > 1:
         with processes.gathering(f"load {where}") as place_:
             landings = [landing.with_broadcast(turn) for turn, landing in enumerate(landings)]
-            return _land(landings, reports, lambda n: _together(processes, f"{place_}/batch {n}"))
-    return _land(landings, reports, lambda _: contextlib.nullcontext())
+            return _land(
+                landings, reports, budget_bytes, lambda n: _together(processes, f"{place_}/batch {n}")
+            )
+    return _land(landings, reports, budget_bytes, lambda _: contextlib.nullcontext())
 
 
 def _land(
     landings: Sequence[Landing],
     reports: list[Report],
+    budget_bytes: int,
     together: Callable[[int], contextlib.AbstractContextManager[None]],
 ) -> list[Any]:
     landings, places = _distinct(landings)
     expect(sum(landing.local_bytes for landing in landings))
     values: list[Any] = []
-    budget = Budget()
-    for number, batch in enumerate(_batches(landings)):
+    budget = Budget(budget_bytes)
+    for number, batch in enumerate(_batches(landings, budget_bytes)):
         with together(number):
             memory = [landing.memory() for landing in batch]
             segments, acts = _reads(batch, memory)
@@ -288,11 +295,12 @@ def _reads(
     )
 
 
-def _batches(landings: Sequence[Landing]) -> Iterator[list[Landing]]:
+def _batches(landings: Sequence[Landing], most: int) -> Iterator[list[Landing]]:
+    """Leaves that are read together: values that must be converted or moved are in memory twice for a while."""
     batch: list[Landing] = []
     size = 0
     for landing in landings:
-        if batch and size + landing.nbytes > _BATCH_BYTES:
+        if batch and size + landing.nbytes > most:
             yield batch
             batch, size = [], 0
         batch.append(landing)

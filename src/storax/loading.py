@@ -24,9 +24,10 @@ from storax.errors import (
     UnsupportedLeaf,
 )
 from storax.garbage import uncollected
-from storax.landing import check_shardings, land, landing_of
+from storax.landing import Landing, check_shardings, land, landing_of
 from storax.opening import Tree, open_safetensors
 from storax.progress import Progress, watching
+from storax.store.budget import DEFAULT_BUDGET
 from storax.store.paths import resolve
 from storax.store.reading import Report, total
 from storax.store.unchanged import unchanged
@@ -59,6 +60,7 @@ def load(
     transforms: Sequence[Transform] = (),
     report: bool = False,
     verify: bool = True,
+    read_budget_bytes: int = DEFAULT_BUDGET,
     salvage: bool = False,
     progress: Progress = False,
     trace: str | os.PathLike[str] | None = None,
@@ -95,6 +97,7 @@ def load(
         (``report.files``). What TensorStore reads is not in it.
       verify: whether to check every checksum. False reads of chunks that are wanted in part no more
         than that part, which no checksum covers.
+      read_budget_bytes: how much memory reading may take besides where the values stay.
       salvage: of a damaged checkpoint return the leaves that are whole: a ``Salvaged``, whose ``tree``
         is the target with the values of lost leaves left as they are (without a target a flat dict by
         name), and whose ``lost`` says what is wrong with each of the others.
@@ -132,6 +135,7 @@ def load(
         broadcast=broadcast,
         transforms=listed(transforms),
         verify=verify,
+        budget_bytes=read_budget_bytes,
     )
     directory = resolve(path)
     with recording(trace, "load", checkpoint=str(directory)), watching(progress, f"loading {directory}"):
@@ -153,11 +157,14 @@ class Options:
     broadcast: bool = False
     transforms: tuple[Transform, ...] = ()
     verify: bool = True
+    budget_bytes: int = DEFAULT_BUDGET
     reports: list[Report] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.missing not in ("error", "keep"):
             raise BadOption(f"missing is {self.missing!r}; it must be 'error' or 'keep'")
+        if self.budget_bytes < 1:
+            raise BadOption(f"read_budget_bytes is {self.budget_bytes}; it must be at least 1")
 
     @property
     def report(self) -> Report:
@@ -220,7 +227,7 @@ def _salvaged(directory: Path, target: Any, options: Options) -> Salvaged:
         kept = replace(options, partial=True, missing="keep")
         return Salvaged(load_opened(sound, target, kept), sound.lost)
     landings = [landing_of(found, found.leaf, None) for found in sound.found]
-    values = land(landings, directory, options.reports)
+    values = land(landings, directory, options.reports, budget_bytes=options.budget_bytes)
     return Salvaged({found.leaf.name: v for found, v in zip(sound.found, values, strict=True)}, sound.lost)
 
 
@@ -247,7 +254,7 @@ def load_opened(saved: Tree, target: Any, options: Options) -> Any:
             leaves = [SavedLeaf(_in_numpy(found.leaf), found.source) for found in leaves]
         landings = [landing_of(*what) for what in _by_rule(leaves, options.sharding)]
         check_shardings(landings)
-        values = land(landings, saved.directory, options.reports, broadcast=options.broadcast)
+        values = _landed(landings, saved, options)
         paths = [leaf.leaf.path for leaf in leaves]
         return unflatten(list(zip(paths, values, strict=True)), saved.tuples)
     return _load_into(saved, target, options)
@@ -303,11 +310,19 @@ def _load_into(saved: Tree, target: Any, options: Options) -> Any:
     _check_kept(matched.kept, values)
     landings = [landing_of(leaves[s.name], w, values[w.name], options.cast) for s, w in matched.pairs]
     check_shardings(landings)
-    for landing, value in zip(
-        landings, land(landings, saved.directory, options.reports, broadcast=options.broadcast), strict=True
-    ):
+    for landing, value in zip(landings, _landed(landings, saved, options), strict=True):
         values[landing.wanted.name] = value
     return structure.unflatten([values[name] for name, _ in _by_name(pairs)])
+
+
+def _landed(landings: Sequence[Landing], saved: Tree, options: Options) -> list[Any]:
+    return land(
+        landings,
+        saved.directory,
+        options.reports,
+        budget_bytes=options.budget_bytes,
+        broadcast=options.broadcast,
+    )
 
 
 def _by_name(pairs: Sequence[tuple[KeyPath, Any]]) -> Iterator[tuple[str, Any]]:

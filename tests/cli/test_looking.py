@@ -114,3 +114,14 @@ def test_a_narrow_terminal_loses_nothing(monkeypatch: pytest.MonkeyPatch):
         lines = re.sub(r"\x1b\[[0-9;]*m|─", "", drawn.getvalue()).splitlines()
         assert "float32[4096,128]" in lines[2]
         assert " ".join(" ".join(lines).split()) == f"step what why 1000 float32[4096,128] {why}"
+
+
+def test_tied_leaves_are_said_so_and_counted_once(tmp_path: Path):
+    embed = jnp.ones((100, 100))
+    library.save(tmp_path / "a", {"embed": embed, "head": embed})
+    found = {leaf["name"]: leaf for leaf in ok("show", tmp_path / "a", "--json").json["items"][""]["tree"]}
+    assert found["head"]["tied"] == "embed"
+    assert "tied" not in found["embed"]
+    assert sum(leaf["stored_bytes"] for leaf in found.values()) == 40_004
+    assert "float32[100,100] = embed" in ok("show", tmp_path / "a").out
+    assert ok("get", tmp_path / "a", "head[0,:2]").out == "[1., 1.]\n"

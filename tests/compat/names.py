@@ -163,7 +163,19 @@ old-shape metadata()
 metadata.get_step_metadata
 StatefulCheckpointable
 TypeHandler, ParamInfo and the rest of the leaf-handler interface
-v1: Context, training.Checkpointer, load_checkpointables, …
+v1.save
+v1.load
+v1.load_pytree
+v1.save_checkpointables
+v1.load_checkpointables
+v1.metadata
+v1.pytree_metadata
+v1.Context
+v1.training.Checkpointer
+v1.training.save_decision_policies
+v1.training.preservation_policies
+v1.StatefulCheckpointable
+v1.options, v1.path, v1.multihost, v1.errors, CheckpointLayout, asynchronous loads
 logging, aggregate_handlers, path.atomicity, Cns2StorageOptions
 pathways, emergency and multi-tier checkpointing
 legacy_transform_fn
@@ -192,7 +204,9 @@ LEFT_OUT = {
     "TypeHandler, ParamInfo and the rest of the leaf-handler interface": (
         "save such objects as items of their own: save(directory), load(directory)"
     ),
-    "v1: Context, training.Checkpointer, load_checkpointables, …": "the names of storax itself are as short",
+    "v1.options, v1.path, v1.multihost, v1.errors, CheckpointLayout, asynchronous loads": (
+        "of Orbax's own machinery; for safetensors: storax.load, storax.save_safetensors"
+    ),
     "logging, aggregate_handlers, path.atomicity, Cns2StorageOptions": "of Orbax's own machinery",
     "pathways, emergency and multi-tier checkpointing": "another system",
     "legacy_transform_fn": "use Transform, or load(..., transforms=[...])",

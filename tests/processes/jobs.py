@@ -14,7 +14,7 @@ import storax
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(storax.__file__).resolve().parents[1]
-PROGRAMS = ("programs", "troubles", "runs")
+_PROGRAMS = tuple(f"tests.processes.{name}" for name in ("programs", "troubles", "runs"))
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,13 @@ class Outcome:
 
 
 class Jobs:
-    """Starts jobs. A context manager."""
+    """Starts jobs. A context manager.
 
-    def __init__(self) -> None:
+    Args:
+      modules: what their programs import besides, which is then done once for all.
+    """
+
+    def __init__(self, *modules: str) -> None:
         environment = os.environ | {
             "JAX_PLATFORMS": "cpu",
             "XLA_FLAGS": "",
@@ -43,7 +47,7 @@ class Jobs:
             "PYTHONPATH": f"{SOURCE}{os.pathsep}{ROOT}",
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.processes.warm", *(f"tests.processes.{name}" for name in PROGRAMS)],
+            [sys.executable, "-m", "tests.processes.warm", *_PROGRAMS, *modules],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.PIPE,

@@ -55,7 +55,7 @@ def manage(say: Say, index: int, directory: str) -> None:
 def decide(say: Say, index: int, directory: str) -> None:
     """Policies that ask for the time and for what runs: the processes' clocks differ by an hour."""
     options = ManagerOptions(
-        save_policy=cadence.AnySave([cadence.AtMostEvery(1800), cadence.OnPreemption()]), barrier_timeout=20
+        save_policy=cadence.AnySave([cadence.AtMostEvery(1790), cadence.OnPreemption()]), barrier_timeout=20
     )
     now = [time.time() + 3600 * index]
     with CheckpointManager(directory, options=options, clock=lambda: now[0]) as manager:

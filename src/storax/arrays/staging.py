@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -77,7 +77,9 @@ def host_copy(value: Any, *, hold: bool) -> np.ndarray:
     stored = on_disk(host.dtype)
     immutable = isinstance(value, jax.Array)
     if dtype_name(stored) == dtype_name(host.dtype):
-        return host.astype(little_endian(host.dtype), order="C", copy=not (hold or immutable))
+        # What is held keeps its order: chunk by chunk it is put in rows when it is written.
+        order: Literal["C", "K"] = "K" if hold or immutable else "C"
+        return host.astype(little_endian(host.dtype), order=order, copy=not (hold or immutable))
     return np.array(host, order="C", copy=None if hold or immutable else True).view(stored)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from storax.arrays import zarr
 from storax.arrays.staging import StagedArray
-from storax.ocdbt.writer import Value
+from storax.ocdbt.writer import Deferred, Value
 from storax.plan import boxes
 
 
@@ -29,9 +30,10 @@ def _array_values(array: StagedArray, compression: str | None) -> Iterator[Value
     for coordinates, chunk in _chunks(array):
         own, *also = keys(zarr.chunk_key(coordinates))
         if compression is None:
-            yield Value(own, as_bytes(chunk), checksum=True, also=tuple(also))
+            yield Value(own, _rows(chunk, array.chunk_shape), checksum=True, also=tuple(also))
         else:
-            yield Value(own, _compressed(chunk, compression), checksum=False, also=tuple(also))
+            whole = _padded(chunk, array.chunk_shape)
+            yield Value(own, _compressed(whole, compression), checksum=False, also=tuple(also))
 
 
 def _chunks(array: StagedArray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
@@ -41,14 +43,20 @@ def _chunks(array: StagedArray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
             part = boxes.intersect(cell, box)
             if part is None:
                 continue
-            chunk = data[boxes.slices(part, box)]
-            if part != cell:
-                chunk = _padded(chunk, array.chunk_shape)
-            yield coordinates, chunk
+            yield coordinates, data[boxes.slices(part, box)]
+
+
+def _rows(chunk: np.ndarray, shape: tuple[int, ...]) -> memoryview | Deferred:
+    """The bytes of a chunk in C order: its own memory, or made from it when they are written."""
+    if chunk.shape == shape and chunk.flags.c_contiguous:
+        return as_bytes(chunk)
+    return Deferred(math.prod(shape) * chunk.dtype.itemsize, lambda: as_bytes(_padded(chunk, shape)))
 
 
 def _padded(chunk: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """A chunk at the upper edge of an array, as long as the others: zarr has no short chunks."""
+    if chunk.shape == shape:
+        return chunk
     padded = np.zeros(shape, chunk.dtype)
     padded[tuple(slice(0, n) for n in chunk.shape)] = chunk
     return padded

@@ -163,6 +163,8 @@ def _row(branch: Any, level: int) -> list[str]:
         fold = "…" if branch.folded else ""
         return [name + fold, _count(branch), *_amounts(branch), "", ""]
     what = leaf.what if leaf.value is None else f"{leaf.what} {_short(leaf.value)}"
+    if leaf.tied is not None:
+        what += f" = {leaf.tied}"
     grid = "x".join(map(str, leaf.grid))
     chunks = f"{leaf.chunks:,}" + (f" ({grid})" if len(leaf.grid) > 1 and leaf.chunks > 1 else "")
     return [

@@ -6,6 +6,7 @@ from storax.compat import args as args
 from storax.compat import handlers as handlers
 from storax.compat import options as options
 from storax.compat import step as step
+from storax.compat import v1 as v1
 from storax.compat.checkpointers import AbstractCheckpointer as AbstractCheckpointer
 from storax.compat.checkpointers import AsyncCheckpointer as AsyncCheckpointer
 from storax.compat.checkpointers import Checkpointer as Checkpointer
@@ -95,4 +96,5 @@ __all__ = [
     "tree",
     "type_handlers",
     "utils",
+    "v1",
 ]

@@ -23,6 +23,8 @@ import weakref
 from collections.abc import Callable
 from types import FrameType
 
+from storax.processes import present, sigterm_is_caught
+
 _log = logging.getLogger("storax")
 
 
@@ -50,6 +52,8 @@ class Preemption:
             if self._watching:
                 return
             self._watching = True
+        if present().count > 1 and sigterm_is_caught():
+            return  # by JAX, for all processes of the job, and it must stay so: see ``sigterm_came``
         self._signals = _pipe()
         pipes = [self._signals[0]]
         if threading.current_thread() is threading.main_thread():

@@ -49,6 +49,14 @@ _CHECKSUM_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
+class Deferred:
+    """Bytes that are made when they are written, and not kept: so that all of them never are at once."""
+
+    nbytes: int
+    make: Callable[[], memoryview | bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class Value:
     """One value to write.
 
@@ -58,7 +66,7 @@ class Value:
     """
 
     key: bytes
-    data: memoryview | bytes
+    data: memoryview | bytes | Deferred
     checksum: bool
     also: tuple[bytes, ...] = ()
 
@@ -224,11 +232,13 @@ def _stored(value: Value) -> list[memoryview | bytes]:
     return [data, checksum(data)] if value.checksum else [data]
 
 
-def _length(data: memoryview | bytes) -> int:
-    return data.nbytes if isinstance(data, memoryview) else len(data)
+def _length(data: memoryview | bytes | Deferred) -> int:
+    return len(data) if isinstance(data, bytes) else data.nbytes
 
 
-def _flat(data: memoryview | bytes) -> memoryview | bytes:
+def _flat(data: memoryview | bytes | Deferred) -> memoryview | bytes:
+    if isinstance(data, Deferred):
+        data = data.make()
     if isinstance(data, bytes):
         return data
     # A view with a zero in its shape cannot be cast.

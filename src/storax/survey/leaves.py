@@ -38,6 +38,7 @@ class SeenLeaf:
       nbytes: bytes of its values.
       chunk_shape: None where its value is in a document.
       stored: bytes on disk of its chunks, by the process that wrote them.
+      tied: the name of the leaf that it is the same array as; the bytes are stored once, for that one.
       value: of strings and of whole numbers too large for an array.
       source: where its values can be read from.
     """
@@ -51,6 +52,7 @@ class SeenLeaf:
     nbytes: int = 0
     chunk_shape: tuple[int, ...] | None = None
     stored: Mapping[str, int] = field(default_factory=dict)
+    tied: str | None = None
     value: str | int | None = None
     source: Source | None = None
 
@@ -133,6 +135,7 @@ def _seen(leaf: Leaf, source: Source | None, stored: Mapping[str, int]) -> SeenL
         nbytes=leaf.nbytes,
         chunk_shape=None if source is None else chunk_shape_of(source),
         stored=stored,
+        tied=getattr(source, "tied", None),
         value=leaf.value,
         source=source,
     )
@@ -167,12 +170,16 @@ def stored_bytes(directory: Path) -> dict[str, dict[str, int]]:
 def _stored_in_database(directory: Path) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     writers: dict[str, str] = {}
+    met: set[tuple[str, int]] = set()
     for key, place in Index.open(directory).items():
         text = key.decode(errors="replace")
         if text.endswith(_ARRAY_DOCUMENTS):
             continue
         name = leaf_of_key(text)
         if isinstance(place, Indirect):
+            if (place.file, place.offset) in met:
+                continue  # tied leaves have one place; it counts for the first of them
+            met.add((place.file, place.offset))
             if place.file not in writers:
                 match = _WRITER.match(place.file)
                 writers[place.file] = match[1] if match else ONE_WRITER
@@ -226,5 +233,6 @@ def as_json(leaf: SeenLeaf) -> dict[str, Any]:
         "chunk_shape": None if leaf.chunk_shape is None else list(leaf.chunk_shape),
         "chunks": leaf.chunks,
         "sharding": leaf.sharding,
+        **({} if leaf.tied is None else {"tied": leaf.tied}),
         **({} if leaf.value is None else {"value": leaf.value}),
     }

@@ -70,10 +70,13 @@ def _arrays(directory: Path) -> dict[bytes, _Array] | None:
     """All arrays by leaf name. Their chunks come before ``zarr.json`` in the order of the keys."""
     found: dict[bytes, _Array] = {}
     sizes: dict[bytes, int] = {}
+    met: set[tuple[str, int]] = set()
     stored = 0
     for key, place in Index.open(directory).items():
         if isinstance(place, Indirect):
-            stored += place.length
+            if (place.file, place.offset) not in met:  # tied leaves have one place
+                met.add((place.file, place.offset))
+                stored += place.length
         elif not key.endswith(_ZARR3):
             stored += len(place.data)
         else:

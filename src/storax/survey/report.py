@@ -116,6 +116,8 @@ def _leaf(
         "nbytes": leaf.nbytes,
         "stored": dict(leaf.stored),
     }
+    if leaf.tied is not None:
+        found["tied"] = leaf.tied
     if leaf.value is not None:
         found["value"] = str(leaf.value)[:200]
     if leaf.chunk_shape is not None and leaf.shape is not None:

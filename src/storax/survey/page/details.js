@@ -14,7 +14,7 @@ function showLeaf(node, pictures) {
   const parts = [
     el("h2", {}, nameOf(node)),
     facts([
-      ["what", leaf.what], ["kind", leaf.kind], ["value", leaf.value], ["bytes", `${bytes(leaf.nbytes)} (${leaf.nbytes.toLocaleString("en")})`],
+      ["what", leaf.what], ["kind", leaf.kind], ["the same as", leaf.tied], ["value", leaf.value], ["bytes", `${bytes(leaf.nbytes)} (${leaf.nbytes.toLocaleString("en")})`],
       ["on disk", stored ? bytes(stored) : null],
       ["chunks", leaf.chunk ? `${leaf.chunks.toLocaleString("en")} of [${leaf.chunk.join(", ")}]` : null],
       ["sharding", picture ? picture.short : null],
