@@ -1,4 +1,4 @@
-"""Many processes, without having them: balance, the time to plan, the time to merge, the bytes to restore elsewhere.
+"""Many processes, without having them: balance, time to plan and to merge, bytes to restore elsewhere.
 
 python bench/processes.py            prints all tables
 python bench/processes.py --docs     and puts them into docs/distributed.md
@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from unittest import mock
 
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -181,8 +182,8 @@ def _merge(count: int, keys: int) -> Sequence[str]:
     from storax.ocdbt.nodes import Indirect
     from storax.ocdbt.writer import write_nodes
 
-    os.fsync = lambda fd: None  # the disk is not measured here
-    with tempfile.TemporaryDirectory() as where:
+    # The disk is not measured here.
+    with tempfile.TemporaryDirectory() as where, mock.patch("os.fsync"):
         root = Path(where)
         for part in range(count):
             directory = root / f"ocdbt.process_{part}"

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from orbax.checkpoint import v1 as orbax_v1
+from tests.compat.side_by_side import plain, shows
 
 import storax
-from tests.compat.side_by_side import plain, shows
 
 
 def both(program: Any, tmp_path: Path) -> None:

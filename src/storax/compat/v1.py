@@ -39,7 +39,9 @@ class Context:
 
     def __init__(self, context: Context | None = None, **_: Any) -> None:
         partial = context is not None and bool(context.pytree.loading.partial_load)
-        self.pytree: Any = SimpleNamespace(loading=SimpleNamespace(partial_load=partial), saving=SimpleNamespace())
+        self.pytree: Any = SimpleNamespace(
+            loading=SimpleNamespace(partial_load=partial), saving=SimpleNamespace()
+        )
         self.array = SimpleNamespace(saving=SimpleNamespace(), loading=SimpleNamespace())
         self.asynchronous = SimpleNamespace()
 

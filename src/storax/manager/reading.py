@@ -146,4 +146,6 @@ class Reader:
                 advice = f"Step {step} is whole: restore({step}), or restore(fallback=True)."
                 error.args = (f"step {damaged}: {error} {advice}",)
                 return
-        error.args = (f"step {damaged}: {error} No other step is whole; load(..., salvage=True) saves leaves.",)
+        error.args = (
+            f"step {damaged}: {error} No other step is whole; load(..., salvage=True) saves leaves.",
+        )
