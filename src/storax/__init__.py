@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from storax.errors import CheckpointInUse as CheckpointInUse
     from storax.errors import CheckpointNotFound as CheckpointNotFound
     from storax.errors import Corrupt as Corrupt
+    from storax.errors import DirectoryNotShared as DirectoryNotShared
     from storax.errors import ItemNotFound as ItemNotFound
     from storax.errors import Misuse as Misuse
     from storax.errors import NameCollision as NameCollision
+    from storax.errors import ProcessesDisagree as ProcessesDisagree
+    from storax.errors import ProcessFailed as ProcessFailed
     from storax.errors import StoraxError as StoraxError
     from storax.errors import StoreError as StoreError
     from storax.errors import TransformMismatch as TransformMismatch
@@ -47,7 +50,8 @@ __version__ = "0.1.0"
 
 _ERRORS = (
     "BadOption CheckpointChanged CheckpointExists CheckpointInUse CheckpointNotFound Corrupt"
-    " ItemNotFound Misuse NameCollision StoraxError StoreError TransformMismatch TreeMismatch"
+    " DirectoryNotShared ItemNotFound Misuse NameCollision ProcessFailed ProcessesDisagree StoraxError"
+    " StoreError TransformMismatch TreeMismatch"
     " UnsupportedLeaf WorldFailed"
 )
 # Where each public name lives.

@@ -72,7 +72,7 @@ class OpenCheckpoint:
         ]
         if gone:
             raise Corrupt(
-                f"{self.directory}: {documents.STEP_DOCUMENT} names the items {', '.join(gone)}, which are gone. "
+                f"{self.directory}: {documents.STEP_DOCUMENT} names items that are gone: {', '.join(gone)}. "
                 f"Load the others by name: {', '.join(self.items) or 'none'}."
             )
         return self.items

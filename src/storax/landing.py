@@ -244,7 +244,7 @@ def _land(
 
 
 def _distinct(landings: Sequence[Landing]) -> tuple[list[Landing], list[int]]:
-    """Those to be read, and for each of all the number of the one whose value it has: tied leaves share one."""
+    """Those to be read, and for each of all the number of the one whose value it has (tied leaves: one)."""
     numbers: dict[Any, int] = {}
     distinct: list[Landing] = []
     places = []
@@ -296,7 +296,7 @@ def _reads(
 
 
 def _batches(landings: Sequence[Landing], most: int) -> Iterator[list[Landing]]:
-    """Leaves that are read together: values that must be converted or moved are in memory twice for a while."""
+    """Leaves that are read together: values that are converted or moved are in memory twice for a while."""
     batch: list[Landing] = []
     size = 0
     for landing in landings:

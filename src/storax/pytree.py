@@ -52,7 +52,9 @@ def flatten_to(tree: Any, is_leaf: Callable[[Any], bool]) -> list[tuple[KeyPath,
 
 def register(node: type, child: Callable[[Any], Any], make: Callable[[Any], Any]) -> None:
     """Makes a class a node of pytrees, with one child that has the node's own key path."""
-    tree_util.register_pytree_node(node, lambda it: ((child(it),), None), lambda _, children: make(children[0]))
+    tree_util.register_pytree_node(
+        node, lambda it: ((child(it),), None), lambda _, children: make(children[0])
+    )
 
 
 def _is_leaf(node: Any) -> bool:

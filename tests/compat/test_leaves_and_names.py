@@ -177,7 +177,10 @@ def test_keys_arrays_messages_and_items_inside_an_item(tmp_path: Path) -> None:
     numpy_state = np.random.RandomState(4).get_state()
 
     def save(ocp: Any, directory: Path) -> None:
-        with ocp.CheckpointManager(directory) as mngr:
+        # Otherwise Orbax now and then looks for a directory of an inner item before it has made it.
+        how = ocp.AsyncOptions(timeout_secs=60, create_directories_asynchronously=False)
+        options = ocp.CheckpointManagerOptions(async_options=how)
+        with ocp.CheckpointManager(directory, options=options) as mngr:
             args = ocp.args
             items = args.Composite(
                 key=args.JaxRandomKeySave(jax.random.key(1)),

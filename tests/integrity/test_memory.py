@@ -37,7 +37,9 @@ def run(program: str, *arguments: str) -> dict[str, int]:
     return result
 
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc to measure")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="needs Linux's /proc to measure"
+)
 
 _MB = 1 << 20
 

@@ -23,7 +23,7 @@ class StepDirectory:
     def __init__(self, directory: Path, names: StepNames) -> None:
         self.path = directory
         self.names = names
-        self._known: dict[tuple[int, int], Step] = {}
+        self._known: dict[tuple[int, ...], Step] = {}
 
     def paths(self) -> dict[int, Path]:
         """The directory of each committed step, oldest step first."""
@@ -50,14 +50,14 @@ class StepDirectory:
     def steps(self) -> list[Step]:
         """What is known of each committed step, oldest first. A committed step is read only once."""
         found = []
-        known = {}
+        known: dict[tuple[int, ...], Step] = {}
         for number, path in self.paths().items():
             try:
-                identity = posix.identity(path)
+                key = (number, *posix.state(path))
             except FileNotFoundError:
                 continue  # deleted just now
-            known[identity] = self._known.get(identity) or _read(number, path)
-            found.append(known[identity])
+            known[key] = self._known.get(key) or _read(number, path)
+            found.append(known[key])
         self._known = known
         return found
 

@@ -284,6 +284,15 @@ def identity(path: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
+def state(path: Path) -> tuple[int, int, int]:
+    """What changes when a directory, or what its name means, changes. Raises ``FileNotFoundError``.
+
+    Its identity alone is not enough: that of a deleted directory is soon given to a new one.
+    """
+    status = os.stat(path)
+    return status.st_dev, status.st_ino, status.st_ctime_ns
+
+
 def modified(path: Path) -> float:
     """When the names in a directory changed last, in seconds since 1970. Raises ``FileNotFoundError``."""
     return os.stat(path).st_mtime
