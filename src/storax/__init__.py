@@ -6,7 +6,9 @@ that need no JAX, stays quick.
 
 from __future__ import annotations
 
+import atexit
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -104,3 +106,13 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+def _at_exit() -> None:
+    if (background := sys.modules.get("storax.background")) is not None:
+        background.report_at_exit()
+
+
+# Registered now and not with the first save: exit handlers run in the reverse order, so all that are
+# registered after this import run before it, also if it has to end the process with an exit code.
+atexit.register(_at_exit)

@@ -20,6 +20,7 @@ from storax.arrays.read import DatabaseArray
 from storax.arrays.rules import Ruled
 from storax.checkpoint import SavedLeaf
 from storax.errors import BadOption, Corrupt, TreeMismatch
+from storax.garbage import uncollected
 from storax.plan.boxes import Box, box_shape, size
 from storax.processes import Processes, present
 from storax.progress import expect, settle
@@ -234,10 +235,11 @@ def _land(
     budget = Budget(budget_bytes)
     for number, batch in enumerate(_batches(landings, budget_bytes)):
         with together(number):
-            memory = [landing.memory() for landing in batch]
-            segments, acts = _reads(batch, memory)
+            with uncollected():
+                memory = [landing.memory() for landing in batch]
+                segments, acts = _reads(batch, memory)
             reports.append(read_all(segments, acts, budget=budget))
-        with span("place"):
+        with span("place"), uncollected():
             values += _values(batch, memory)
     settle()
     return [values[place] for place in places]

@@ -246,10 +246,10 @@ def load_transformed(source: Any, target: Any, options: Options) -> Any:
     return load_opened(tree, target, options)
 
 
-@uncollected()
 def load_opened(saved: Tree, target: Any, options: Options) -> Any:
     if target is None:
-        leaves = _checked(saved.leaves(), options)
+        with uncollected():
+            leaves = _checked(saved.leaves(), options)
         if options.numpy:
             leaves = [SavedLeaf(_in_numpy(found.leaf), found.source) for found in leaves]
         landings = [landing_of(*what) for what in _by_rule(leaves, options.sharding)]
@@ -295,7 +295,8 @@ def _load_into(saved: Tree, target: Any, options: Options) -> Any:
     # What transforms took from the target stays what it is there.
     kept = saved.kept if isinstance(saved, TransformedTree) else frozenset()
     wanted = [leaf for leaf in wanted if leaf.name not in kept]
-    every = _checked(saved.leaves(names), options)
+    with uncollected():
+        every = _checked(saved.leaves(names), options)
     leaves = {found.leaf.name: found for found in every if found.leaf.name not in kept}
     matched = match(
         [found.leaf for found in leaves.values()],

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from storax.background import SaveHandle, start, wait_for_running
+from storax.background import SaveHandle, start, turn
 from storax.errors import BadOption
 from storax.processes import DEFAULT_TIMEOUT, Processes, present
 from storax.progress import Progress, watching
@@ -61,8 +61,7 @@ def save(
       {'step': 7, 'w': array([0, 1, 2])}
     """
     final, processes = resolve(path), present(barrier_timeout)
-    wait_for_running()
-    with recording(trace, "save", checkpoint=str(final)), watching(progress, f"saving {final}"):
+    with turn(), recording(trace, "save", checkpoint=str(final)), watching(progress, f"saving {final}"):
         with telling(final, processes):
             _refuse_alone(final, overwrite, processes)
             custom = check_json(custom_metadata, "custom_metadata")
@@ -83,8 +82,9 @@ def save_async(
 ) -> SaveHandle:
     """Saves a tree in the background. Returns once the values are safe in host memory.
 
-    After that the caller may donate, delete or overwrite its arrays. A second save waits for the
-    first. The process does not end before the checkpoint is committed, and if the save fails and
+    After that the caller may donate, delete or overwrite its arrays. (On the CPU, JAX may let a
+    ``jax.Array`` made by ``device_put`` of a numpy array use that array's memory. Who overwrites the
+    numpy array then changes the ``jax.Array`` itself, saved or not.) A second save waits for the first. The process does not end before the checkpoint is committed, and if the save fails and
     nobody asked for its result, the process ends with exit code 1 and says why.
 
     Args: as for ``save``.
@@ -104,18 +104,18 @@ def save_async(
       array([0, 1, 2])
     """
     final, processes = resolve(path), present(barrier_timeout)
-    wait_for_running()
     what = f"saving {final}"
-    with recording(trace, "stage", checkpoint=str(final)), telling(final, processes):
-        _refuse_alone(final, overwrite, processes)
-        custom = check_json(custom_metadata, "custom_metadata")
-        items: Items = {None: stage_tree(tree, hold=False, compression=compression, processes=processes)}
+    with turn() as mine:
+        with recording(trace, "stage", checkpoint=str(final)), telling(final, processes):
+            _refuse_alone(final, overwrite, processes)
+            custom = check_json(custom_metadata, "custom_metadata")
+            items: Items = {None: stage_tree(tree, hold=False, compression=compression, processes=processes)}
 
-    def act() -> None:
-        with recording(trace, "save", checkpoint=str(final)), watching(progress, what):
-            write_checkpoint(final, items, processes=processes, overwrite=overwrite, custom=custom)
+        def act() -> None:
+            with recording(trace, "save", checkpoint=str(final)), watching(progress, what):
+                write_checkpoint(final, items, processes=processes, overwrite=overwrite, custom=custom)
 
-    return start(act, what=what)
+        return start(act, what=what, turn=mine)
 
 
 def check_json(value: Mapping[str, Any] | None, what: str) -> dict[str, Any]:

@@ -84,7 +84,6 @@ class StagedTree:
             ),
         }
 
-    @uncollected()
     def write_part(self, directory: Path) -> Message:
         """The database and the documents of this process; see ``publishing.StagedParts``."""
         index, count = self.processes.index, self.processes.count
@@ -106,7 +105,6 @@ class StagedTree:
             "fingerprints": _encoded(self._fingerprints()) if count > 1 else "",
         }
 
-    @uncollected()
     def merge_parts(self, directory: Path, messages: Sequence[Message]) -> Mapping[str, bytes]:
         """One database over those of all processes, after checking that it is whole."""
         self._check_agreement(messages)
@@ -250,8 +248,8 @@ def stage_tree(
             if not leaf.is_in_document and leaf.tied is None
         ]
     with span("stage"):
-        start_copies([value for _, value in both])
         if processes.count == 1:
+            start_copies([value for _, value in both])
             arrays = _tied([stage(leaf, value, hold=hold) for leaf, value in both], leaves)
             return StagedTree(tuple(leaves), tuples, tuple(arrays), compression, processes)
         arrays, shares = stage_shares([leaf for leaf, _ in both], [v for _, v in both], processes, hold=hold)

@@ -92,6 +92,18 @@ def test_one_huge_replicated_leaf_and_ten_thousand_small_ones() -> None:
     assert _balance(plan(some, 64, 0)) <= 1.05
 
 
+@given(
+    st.integers(2, 40),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(1, 10_000)), min_size=1, max_size=30),
+)
+def test_of_what_all_hold_nobody_carries_more_than_a_chunk_above_an_even_share(
+    processes: int, some: list[tuple[int, int]]
+) -> None:
+    shared = [Shared(_everywhere(processes), chunks, size) for chunks, size in some]
+    loads = plan(shared, processes, 0).loads
+    assert max(loads) <= sum(loads) / processes + max(size for _, size in some) + 1
+
+
 def test_replicated_leaves_make_up_for_what_shards_leave_uneven() -> None:
     # Process 0 alone holds a large shard; the replicated leaf then goes to the others.
     some = [Shared(((0,),), 1, 900), Shared(_everywhere(4), 3000, 1)]

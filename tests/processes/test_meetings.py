@@ -161,6 +161,10 @@ def test_after_sigterm_nobody_waits_longer_than_the_grace_period() -> None:
     found = job.run(lambda p: save(p, "save 1"))
     assert job.clock.now == pytest.approx(30, abs=0.1)
     assert "process 2 did not come to save 1 (created) within 30 s after SIGTERM" in str(found[0])
+    # A job that is not taken away after all goes on.
+    job.clock.now += 1000
+    job.keys.absent = set()
+    assert set(job.run(lambda p: save(p, "save 2")).values()) == {"storax/saves/1"}
 
 
 def test_a_barrier_alone() -> None:

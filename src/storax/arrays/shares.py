@@ -191,10 +191,16 @@ def _parts(
     chosen: dict[int, list[tuple[int, int, int]]] = {}
     for stretch in shares.plan(process).stretches:
         chosen.setdefault(stretch.array, []).append((stretch.shard, stretch.start, stretch.stop))
+    held = {number: _local(values[number], shares.layouts[number]) for number in chosen}
+    for number, stretches in chosen.items():
+        # All copies from devices begin before the first one is waited for.
+        for box in {shares.layouts[number].box(shard) for shard, _, _ in stretches}:
+            if isinstance(data := held[number][box], jax.Array) and not _on_cpu(data):
+                data.copy_to_host_async()
     staged = []
     for number, (leaf, value, layout) in enumerate(zip(leaves, values, shares.layouts, strict=True)):
         parts: list[tuple[Box, np.ndarray]] = []
-        local = _local(value, layout) if number in chosen else {}
+        local = held.get(number, {})
         for shard, start, stop in chosen.get(number, ()):
             box = layout.box(shard)
             data = host_copy(local[box], hold=True)
@@ -208,6 +214,11 @@ def _parts(
         described = shares.describer(number) == process
         staged.append(StagedArray(leaf, layout.shape, layout.dtype, layout.chunk, tuple(parts), described))
     return staged
+
+
+def _on_cpu(data: jax.Array) -> bool:
+    device: Any = next(iter(data.devices()))
+    return bool(device.platform == "cpu")
 
 
 def _local(value: Any, layout: _Layout) -> Mapping[Box, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from storax import inspection
-from storax.background import SaveHandle, start, wait_for_running
+from storax.background import SaveHandle, start, turn
 from storax.checkpoint import open_checkpoint
 from storax.compat import handlers
 from storax.compat.args import ArrayRestore, PyTreeRestore, StandardRestore
@@ -73,7 +73,8 @@ class Checkpointer(AbstractCheckpointer):
           custom_metadata: a JSON object kept with it.
           kwargs: ``item`` and ``save_args``, or ``args``.
         """
-        self._save(directory, args, force, custom_metadata, kwargs)()
+        with turn():
+            self._save(directory, args, force, custom_metadata, kwargs)()
 
     def _save(
         self,
@@ -87,7 +88,6 @@ class Checkpointer(AbstractCheckpointer):
         final = resolve(directory)
         refuse_taken(final, force)
         custom = check_json(custom_metadata, "custom_metadata")
-        wait_for_running()
         wish = _one(args, kwargs)
         items: dict[str | None, Any]
         if isinstance(wish, Composite) or type(wish).__name__ == "CompositeArgs":
@@ -221,15 +221,16 @@ class AsyncCheckpointer(Checkpointer):
     ) -> None:
         """Starts saving an item. As ``Checkpointer.save``."""
         self.wait_until_finished()
-        act = self._save(directory, args, force, custom_metadata, kwargs)
         callback = self._callback
+        with turn() as mine:
+            act = self._save(directory, args, force, custom_metadata, kwargs)
 
-        def run() -> None:
-            act()
-            if callback is not None:
-                callback()
+            def run() -> None:
+                act()
+                if callback is not None:
+                    callback()
 
-        self._handle = start(run, what=f"saving {resolve(directory)}")
+            self._handle = start(run, what=f"saving {resolve(directory)}", turn=mine)
 
     def restore(self, directory: Path_, *args: Any, **kwargs: Any) -> Any:
         """Waits for the running save, then restores. As ``Checkpointer.restore``."""

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from jax.experimental import multihost_utils
 
-from storax.background import SaveHandle, start, wait_for_running
+from storax.background import SaveHandle, Turn, start, turn
 from storax.errors import BadOption
 from storax.manager import preemption
 from storax.manager.content import stage_items, whole
@@ -167,12 +167,13 @@ class CheckpointManager(Reader):
                     self._last.remember(number, args, metrics, custom_metadata)
                 return False
             self._last.forget()
-            self._begin(number, args, metrics, custom_metadata)
+            with turn() as mine:
+                self._begin(number, args, metrics, custom_metadata, mine)
         if not self._settings.enable_async_checkpointing:
             self.wait_until_finished()
         return True
 
-    def _begin(self, number: int, args: Any, metrics: Any, custom_metadata: Any) -> None:
+    def _begin(self, number: int, args: Any, metrics: Any, custom_metadata: Any, mine: Turn) -> None:
         self.wait_until_finished()
         final = self._disk.new_path(number)
         processes = present(self._settings.barrier_timeout, self._settings.grace_seconds)
@@ -183,7 +184,6 @@ class CheckpointManager(Reader):
             with recording(None, "stage", checkpoint=str(final)):
                 items = stage_items(args, metrics)
             custom = check_json(custom_metadata, "custom_metadata")
-        wait_for_running()
 
         def retain() -> None:
             if self._settings.directory_mode is not None:
@@ -196,7 +196,7 @@ class CheckpointManager(Reader):
                 write_checkpoint(final, items, processes=processes, custom=custom, then=retain)
 
         self._begun = number
-        self._handle = start(act, what=f"saving step {number} in {self._directory}")
+        self._handle = start(act, what=f"saving step {number} in {self._directory}", turn=mine)
 
     def _decline(self, step: int, reason: str) -> None:
         kind = "".join(letter for letter in reason if not letter.isdigit())

@@ -68,7 +68,7 @@ class Joined:
 
     Attributes:
       timeout: seconds that a barrier waits for the last process.
-      grace: seconds that it waits at most after SIGTERM came to one of the processes.
+      grace: seconds that it waits at most, when SIGTERM has come to one of the processes.
       clock: seconds, as ``time.monotonic``.
       attendance: of this process in the room; the same for all that are made in it.
       room: what meets in one room waits for one another; what must not wait has a room of its own.
@@ -199,19 +199,21 @@ class Joined:
         return f"storax/{self.room}/{number}"
 
     def _wait(self, key: str, seconds: float) -> str | None:
-        end = self.clock() + seconds
+        begun = self.clock()
         while True:
-            left = self._end(end) - self.clock()
+            left = self._end(begun, seconds) - self.clock()
             value = self.service.wait(key, max(0.01, min(_SLICE, left)))
-            if value is not None or self.clock() >= self._end(end):
+            if value is not None or self.clock() >= self._end(begun, seconds):
                 return value
 
-    def _end(self, end: float) -> float:
+    def _end(self, begun: float, seconds: float) -> float:
         """When a wait ends: sooner, if the machines are about to be taken away."""
         attendance = self.attendance
         if attendance.warned is None and self.service.warned():
             attendance.warned = self.clock()
-        return end if attendance.warned is None else min(end, attendance.warned + self.grace)
+        if attendance.warned is None:
+            return begun + seconds
+        return min(begun + seconds, max(begun, attendance.warned) + self.grace)
 
 
 def _reason(error: BaseException) -> str:
