@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 import crc32c
@@ -51,20 +49,38 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _ChunkRead:
-    """One chunk to read, and where its parts go.
+    """One chunk to read, and where its parts go. As text: the leaf and the index range, for messages.
 
     Attributes:
-      what: the leaf and the index range, for messages.
+      name: of the leaf.
       box: of the chunk; at the upper edge of the array it reaches beyond.
       targets: (box of the array, memory for it).
+      file, offset: where the chunk is; for one that the index itself holds, the database.
       marked: whether the data file begins with its own name.
     """
 
-    what: str
+    name: str
     array: zarr.ZarrArray
     box: Box
     targets: tuple[Wanted, ...]
+    file: str
+    offset: int | None
     marked: bool
+
+    def __str__(self) -> str:
+        return f"{display(self.name)}[{', '.join(f'{p}:{q}' for p, q in self.box)}]"
+
+    @property
+    def where(self) -> str:
+        """Where the chunk is, for messages."""
+        if self.offset is None:
+            return f"the database in {self.file}"
+        return f"{self.file} at offset {self.offset:,}"
+
+    @property
+    def begins(self) -> bytes:
+        """What the data file must begin with."""
+        return file_mark(self.file) if self.marked else b""
 
     @property
     def nbytes(self) -> int:
@@ -129,9 +145,9 @@ class DatabaseArray:
             partly = sum(boxes.size(box) for box, _ in read.targets) < math.prod(self.array.chunk_shape)
             unchecked = self.exact or not self.array.checksum_bytes
             if partly and unchecked and isinstance(place, Indirect):
-                yield from _exact(read, place, self.index.directory)
+                yield from _exact(read, place)
             else:
-                yield self._whole(read, place)
+                yield _whole(read, place)
 
     @property
     def chunk_bytes(self) -> int:
@@ -144,30 +160,32 @@ class DatabaseArray:
         Raises:
           Corrupt: the database has no such chunk.
         """
-        return self._whole(*self._found(cell, wants))
-
-    def _whole(self, read: _ChunkRead, place: Inline | Indirect) -> Segment | Act:
-        if isinstance(place, Indirect):
-            return _segment(read, place, self.index.directory)
-        data = memoryview(place.data)
-        return lambda: _deliver(read, data, f"the database in {self.where}")
+        return _whole(*self._found(cell, wants))
 
     def _found(self, cell: tuple[int, ...], wants: Sequence[Wanted]) -> tuple[_ChunkRead, Inline | Indirect]:
         """What is wanted of a chunk, and where the chunk is."""
         chunk = boxes.cell_box(cell, self.array.chunk_shape)
-        what = f"{display(self.name)}[{', '.join(f'{p}:{q}' for p, q in chunk)}]"
         key = zarr.key_of(self.name, self.array.chunk_key(cell))
         place = self.index.get(key.encode())
         if place is None:
-            raise Corrupt(f"{self.where}: the chunk {what} is not in the database (key {key})")
-        targets = []
-        for box, memory in wants:
-            part = boxes.intersect(chunk, box)
-            if part is not None:
-                # The dots: a view, also of 0-d memory.
-                index: Any = (*boxes.slices(part, box), ...)
-                targets.append((part, memory[index]))
-        return _ChunkRead(what, self.array, chunk, tuple(targets), self.marked), place
+            raise Corrupt(f"{self.where}: {display(self.name)} lacks the chunk {key} in the database")
+        if len(wants) == 1 and wants[0][0] == chunk:
+            targets = tuple(wants)
+        else:
+            targets = tuple(_parts_of(chunk, wants))
+        if isinstance(place, Inline):
+            return _ChunkRead(self.name, self.array, chunk, targets, self.where, None, False), place
+        file = f"{self.index.directory}/{place.file}"
+        return _ChunkRead(self.name, self.array, chunk, targets, file, place.offset, self.marked), place
+
+
+def _parts_of(chunk: Box, wants: Sequence[Wanted]) -> Iterator[Wanted]:
+    for box, memory in wants:
+        part = boxes.intersect(chunk, box)
+        if part is not None:
+            # The dots: a view, also of 0-d memory.
+            index: Any = (*boxes.slices(part, box), ...)
+            yield part, memory[index]
 
 
 def open_array(
@@ -194,54 +212,40 @@ def open_array(
 # --- one chunk -----------------------------------------------------------------------------------
 
 
-def _segment(read: _ChunkRead, place: Indirect, directory: Path) -> Segment:
-    path = os.path.join(directory, place.file)
-    where = _check_place(read, place, directory)
-    begins = file_mark(place.file) if read.marked else b""
-    direct = read.whole_memory()
-    if direct is None or read.nbytes < _WORTH_A_CALL:
-        return Segment(
-            path,
-            place.offset,
-            place.length,
-            lambda value: _deliver(read, value, where),
-            begins=begins,
-            what=read.what,
-        )
+def _whole(read: _ChunkRead, place: Inline | Indirect) -> Segment | Act:
+    if isinstance(place, Inline):
+        data = memoryview(place.data)
+        return lambda: _deliver(read, data)
+    _check_length(read, place.length)
+    deliver = functools.partial(_deliver, read)
+    direct = read.whole_memory() if read.nbytes >= _WORTH_A_CALL else None
+    if direct is None:
+        return Segment(read.file, place.offset, place.length, deliver, begins=read.begins, what=read)
     checksum = memoryview(bytearray(read.array.checksum_bytes))
     return Segment(
-        path,
+        read.file,
         place.offset,
         place.length,
-        lambda _: _verify(read, direct, checksum, where),
+        lambda _: _verify(read, direct, checksum),
         into=(direct, checksum),
-        begins=begins,
-        what=read.what,
+        begins=read.begins,
+        what=read,
     )
 
 
-def _check_place(read: _ChunkRead, place: Indirect, directory: Path) -> str:
-    """Where a chunk is, for messages. Raises ``Corrupt`` if what is there cannot be the chunk."""
-    where = f"{os.path.join(directory, place.file)} at offset {place.offset:,}"
-    if place.length != read.nbytes + read.array.checksum_bytes:
-        raise _wrong_length(read, place.length, where)
-    return where
-
-
-def _exact(read: _ChunkRead, place: Indirect, directory: Path) -> Iterator[Segment]:
+def _exact(read: _ChunkRead, place: Indirect) -> Iterator[Segment]:
     """The bytes that are wanted of a chunk and no others (but for small gaps). Nothing can be checked."""
-    _check_place(read, place, directory)
+    _check_length(read, place.length)
     itemsize = read.array.dtype.itemsize
-    path = os.path.join(directory, place.file)
     inner = [boxes.relative(box, read.box) for box, _ in read.targets]
     for span in spans(inner, read.array.chunk_shape, LOCAL_GAP // itemsize):
         yield Segment(
-            path,
+            read.file,
             place.offset + span[0] * itemsize,
             (span[1] - span[0]) * itemsize,
             functools.partial(_scatter, read, span),
-            begins=file_mark(place.file) if read.marked else b"",
-            what=read.what,
+            begins=read.begins,
+            what=read,
         )
 
 
@@ -259,26 +263,27 @@ def _scatter(read: _ChunkRead, span: Run, value: memoryview) -> None:
                 memory[boxes.slices(part, inner)] = held[boxes.slices(part, block)]
 
 
-def _deliver(read: _ChunkRead, value: memoryview, where: str) -> None:
+def _deliver(read: _ChunkRead, value: memoryview) -> None:
     """Checks the bytes of a chunk and copies its parts to where they are wanted."""
-    if value.nbytes != read.nbytes + read.array.checksum_bytes:
-        raise _wrong_length(read, value.nbytes, where)
-    data = value[: read.nbytes]
-    _verify(read, data, value[read.nbytes :], where)
+    _check_length(read, value.nbytes)
+    nbytes = read.nbytes
+    data = value[:nbytes]
+    _verify(read, data, value[nbytes:])
     chunk = np.frombuffer(data, read.array.dtype).reshape(read.array.chunk_shape)
     for box, memory in read.targets:
-        memory[...] = chunk[boxes.slices(box, read.box)]
+        memory[...] = chunk if box == read.box else chunk[boxes.slices(box, read.box)]
 
 
-def _verify(read: _ChunkRead, data: memoryview, checksum: memoryview, where: str) -> None:
+def _verify(read: _ChunkRead, data: memoryview, checksum: memoryview) -> None:
     if checksum.nbytes and crc32c.crc32c(data) != int.from_bytes(checksum, "little"):
         raise Corrupt(
-            f"{read.what}: the checksum does not fit the bytes in {where}. The file was damaged after it "
+            f"{read}: the checksum does not fit the bytes in {read.where}. The file was damaged after it "
             "was written; load another step."
         )
     advance(sum(memory.nbytes for _, memory in read.targets))
 
 
-def _wrong_length(read: _ChunkRead, length: int, where: str) -> Corrupt:
+def _check_length(read: _ChunkRead, length: int) -> None:
     need = read.nbytes + read.array.checksum_bytes
-    return Corrupt(f"{read.what}: {where} has {length:,} bytes, the chunk needs {need:,}")
+    if length != need:
+        raise Corrupt(f"{read}: {read.where} has {length:,} bytes, the chunk needs {need:,}")

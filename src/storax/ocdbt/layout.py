@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -89,6 +90,7 @@ def _place(numbers: Sequence[int], groups: Sequence[Group], weights: Sequence[in
     return tuple(pieces)
 
 
+@functools.lru_cache(maxsize=64)
 def file_mark(name: str) -> bytes:
     """What a data file begins with, its own name in it: so one put in another's place is found out.
 

@@ -40,7 +40,7 @@ class Segment:
       then: called with the bytes when they are there, in any thread; they are gone afterwards.
       into: memory that the bytes go straight to, ``length`` bytes in all; then ``then`` gets nothing.
       begins: what the file must begin with, checked once.
-      what: whose bytes they are, for messages.
+      what: whose bytes they are, as text for messages.
       unwanted: how many of the bytes lie in gaps that it was cheaper to read than to leave out.
     """
 
@@ -50,7 +50,7 @@ class Segment:
     then: Callable[[memoryview], None]
     into: tuple[memoryview, ...] = ()
     begins: bytes = b""
-    what: str = "bytes"
+    what: object = "bytes"
     unwanted: int = 0
 
 
