@@ -136,3 +136,14 @@ def test_many_processes_add_to_one_trace(tmp_path: Path):
     found = events(tmp_path / "t.json")
     assert len(found) == 120
     assert len({event["pid"] for event in found}) == 3
+
+
+def test_a_relative_trace_is_where_it_was_when_the_call_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    storax.save(tmp_path / "a", TREE)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    storax.load("a", trace="t.json", progress=lambda done, total: os.chdir(tmp_path / "other"))
+    assert (tmp_path / "t.json").is_file()
+    assert not (tmp_path / "other" / "t.json").exists()

@@ -13,7 +13,7 @@ from typing import Any
 
 from storax.arrays.foreign import open_arrays
 from storax.arrays.read import Source, open_array
-from storax.errors import CheckpointNotFound, Corrupt, ItemNotFound
+from storax.errors import BadOption, CheckpointNotFound, Corrupt, ItemNotFound
 from storax.ocdbt.index import Index
 from storax.store import commit
 from storax.store.sealed import LIST_NAME, SealedDirectory
@@ -91,9 +91,14 @@ class OpenCheckpoint:
 
 
 def load_json(directory: Path, file: str = documents.JSON_ITEM_DOCUMENT) -> Any:
-    """The value of a JSON item."""
+    """The value of a JSON item. Raises ``BadOption`` for a tree."""
     text = SealedDirectory(directory).read(file)
     if text is None:
+        if _is_tree(directory):
+            raise BadOption(
+                f"the item {directory.name!r} is a tree, not JSON ({directory}); "
+                "ask for it with StandardRestore()"
+            )
         raise Corrupt(f"{directory} is neither a tree nor a JSON item: there is no {file}")
     return documents.parse_json(text, str(directory / file))
 
@@ -175,15 +180,29 @@ class SavedTree:
         self.tuples = document.tuples
 
     @classmethod
-    def open(cls, directory: Path) -> SavedTree:
-        """Raises ``Corrupt`` if the tree's document is missing or wrong."""
+    def open(cls, directory: Path, *, unsealed: bool = False) -> SavedTree:
+        """Opens what a directory has of a tree.
+
+        Args:
+          directory: with the tree's own documents.
+          unsealed: whether to do without the list of checksums if that is damaged.
+
+        Raises:
+          Corrupt: the tree's document is missing or wrong.
+          BadOption: it is a JSON item.
+        """
         path = directory / documents.TREE_DOCUMENT
-        texts = SealedDirectory(directory)
+        texts = SealedDirectory(directory, unsealed=unsealed)
         text = texts.read(documents.TREE_DOCUMENT)
         if text is None:
+            if (directory / documents.JSON_ITEM_DOCUMENT).is_file() and not _is_tree(directory):
+                raise BadOption(
+                    f"the item {directory.name!r} is JSON, not a tree ({directory}); "
+                    "ask for it with JsonRestore()"
+                )
             raise Corrupt(f"{path} is missing: the names of the tree are in it.")
         document = TreeDocument.parse(text, str(path))
-        if document.ours and not texts.is_sealed:
+        if document.ours and not texts.is_sealed and not unsealed:
             raise Corrupt(
                 f"{directory / LIST_NAME} is missing: without it damaged documents are not found out."
             )

@@ -6,18 +6,17 @@ are the whole protocol.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from storax.checkpoint import load_json
-from storax.errors import BadOption
 from storax.loading import Options, load_tree
 from storax.publishing import Staged
 from storax.staged import Compression, stage_tree
 from storax.tree import documents
+from storax.tree.plain import encode_plain
 
 DEFAULT_ITEM = "default"
 
@@ -77,7 +76,9 @@ class TreeRestore:
 
 @dataclass(frozen=True, slots=True)
 class JsonSave:
-    """A value to be saved as JSON: dicts with str keys, lists, str, numbers, True, False, None.
+    """A value to be saved as JSON: dicts with str keys, lists, str, finite numbers, True, False, None.
+
+    It comes back as it is, but tuples come back as lists. Other keys, NaN and infinity are refused.
 
     Args:
       item: the value.
@@ -86,10 +87,7 @@ class JsonSave:
     item: Any
 
     def stage(self) -> Staged:
-        try:
-            return StagedJson(json.dumps(self.item).encode())
-        except (TypeError, ValueError) as error:
-            raise BadOption(f"the JSON item cannot be written: {error}") from None
+        return StagedJson(encode_plain(self.item, "the JSON item"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +125,7 @@ class Composite(Mapping[str, Any]):
       ({'w': 1}, {'lr': 0.1}, False, 2)
     """
 
-    def __init__(self, **items: Any) -> None:
+    def __init__(self, /, **items: Any) -> None:
         self.__dict__["_items"] = items
 
     def __getitem__(self, name: str) -> Any:

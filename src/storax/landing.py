@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Sharding, SingleDeviceSharding
+from jax.sharding import NamedSharding, Sharding, SingleDeviceSharding
 
 from storax.arrays import place
 from storax.arrays.broadcast import Broadcast, broadcast_of, sent
@@ -27,11 +27,12 @@ from storax.progress import expect, settle
 from storax.store.budget import DEFAULT_BUDGET, Budget
 from storax.store.reading import Act, Report, Segment, Work, read_all, split
 from storax.tracing import span
-from storax.tree.dtypes import converted, dtype_named
+from storax.tree.dtypes import converted, dtype_named, narrows
 from storax.tree.leaves import EMPTY, Leaf
 from storax.tree.names import display
 
 _log = logging.getLogger("storax")
+_MOST_LINES = 20
 _PYTHON: dict[str, Callable[[Any], Any]] = {"int": int, "float": float, "complex": complex, "bool": bool}
 
 
@@ -47,6 +48,11 @@ class Landing:
     cast: bool
     original: Any
     broadcast: Broadcast | None = None
+
+    @property
+    def weak(self) -> bool:
+        """Whether the array's dtype gives way to others: as the target has it, else as it was saved."""
+        return self.kind == "jax.Array" and self.wanted.weak
 
     @property
     def nbytes(self) -> int:
@@ -98,9 +104,11 @@ class Landing:
         return _PYTHON[self.kind](array[()]) if self.kind in _PYTHON else array
 
     def wrapped(self, array: jax.Array) -> jax.Array:
-        """The array, or the PRNG keys that it is the data of."""
+        """The array, with its dtype weak if that is wanted, or the PRNG keys that it is the data of."""
         leaf = self.saved.leaf
-        return place.wrap_key_data(array, leaf.prng, leaf.name) if leaf.prng else array
+        if leaf.prng:
+            return place.wrap_key_data(array, leaf.prng, leaf.name)
+        return place.weakened(array) if self.weak else array
 
     def with_broadcast(self, turn: int) -> Landing:
         """The same, read by one of the processes that hold it, if it can be."""
@@ -125,7 +133,24 @@ class Landing:
             return part
         if self.saved.leaf.kind == "int" and not self.cast and dtype.kind in "iu":
             self._check_fits(int(part[()]), dtype)
-        return converted(part, dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            result = converted(part, dtype)
+        if not self.cast and narrows(part.dtype, dtype):
+            self._check_finite(part, result)
+        return result
+
+    def _check_finite(self, part: np.ndarray, result: np.ndarray) -> None:
+        finite = np.isfinite(result)
+        if finite.all():
+            return
+        lost = part[~finite & np.isfinite(part)]
+        if lost.size:
+            what = f"saved {self.saved.leaf} with the value {lost[0]}, wanted {self.wanted}"
+            raise TreeMismatch(
+                f"{display(self.wanted.name)}: {what}, where it is infinite. "
+                "Cast all the same: load(..., cast=True).",
+                differ=((self.wanted.name, what),),
+            )
 
     def _check_fits(self, value: int, dtype: np.dtype) -> None:
         if not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
@@ -144,7 +169,7 @@ def landing_of(saved: SavedLeaf, wanted: Leaf, original: Any, cast: bool = False
     dtype = None
     if saved.source is not None and saved.leaf.prng is None:
         dtype = dtype_named(wanted.dtype or saved.leaf.dtype or "uint8")
-        if wanted.byteorder == ">":
+        if wanted.byteorder == ">" and kind != "jax.Array":
             dtype = dtype.newbyteorder(">")
     if kind == "int" and dtype_named(saved.leaf.dtype or "uint8").kind in "iu":
         dtype = None  # a Python int holds any of them as it is
@@ -164,7 +189,7 @@ def _wanted_sharding(saved: Leaf, original: Any) -> Sharding | None:
             raise BadOption(
                 f"{display(saved.name)}: the target's sharding is a {type(sharding).__name__}, not a Sharding"
             )
-        return sharding
+        return place.on_devices(sharding)
     if saved.sharding is None:
         return None
     found = place.sharding_of(saved.sharding)
@@ -176,6 +201,8 @@ def _wanted_sharding(saved: Leaf, original: Any) -> Sharding | None:
 
 
 def check_shardings(landings: Iterable[Landing]) -> None:
+    landings = list(landings)
+    _check_meshes(landings)
     problems = []
     for landing in landings:
         if landing.sharding is not None and landing.saved.source is not None:
@@ -192,6 +219,25 @@ def check_shardings(landings: Iterable[Landing]) -> None:
             "the target's shardings do not fit its shapes:\n"
             + "\n".join(f"  {display(name)}: {what}" for name, what in problems),
             differ=tuple(problems),
+        )
+
+
+def _check_meshes(landings: Sequence[Landing]) -> None:
+    """All shardings are on devices: those that are still on an abstract mesh found no mesh that fits."""
+    nowhere = [
+        (landing.wanted.name, str(landing.sharding.mesh.shape_tuple))
+        for landing in landings
+        if isinstance(landing.sharding, NamedSharding) and place.is_abstract(landing.sharding)
+    ]
+    if nowhere:
+        mesh = jax.sharding.get_mesh()
+        now = "no mesh is set" if mesh.empty else f"the mesh that is set has {mesh.shape_tuple}"
+        raise TreeMismatch(
+            f"the target's shardings are on an abstract mesh, which has no devices, and {now}:\n"
+            + "\n".join(f"  {display(name)}: on a mesh of {axes}" for name, axes in nowhere[:_MOST_LINES])
+            + (f"\n  … and {len(nowhere) - _MOST_LINES} more" if nowhere[_MOST_LINES:] else "")
+            + "\nSet the mesh that they are for: with jax.set_mesh(mesh): load(...).",
+            differ=tuple((name, f"a sharding on an abstract mesh of {axes}") for name, axes in nowhere),
         )
 
 
@@ -254,7 +300,7 @@ def _distinct(landings: Sequence[Landing]) -> tuple[list[Landing], list[int]]:
         source = landing.saved.source
         same: Any = i
         if landing.kind == "jax.Array" and isinstance(source, DatabaseArray):
-            same = (source.stored, landing.dtype, landing.sharding)
+            same = (source.stored, landing.dtype, landing.sharding, landing.weak)
         if same not in numbers:
             numbers[same] = len(distinct)
             distinct.append(landing)

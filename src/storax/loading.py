@@ -6,6 +6,7 @@ read, place               chunks into the final memory, checked, and onto the de
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from storax.arrays.rules import Rule, Ruled, To, can_hold, rule_of, shardings_by
 from storax.checkpoint import SavedLeaf, SavedTree, open_checkpoint
 from storax.errors import (
     BadOption,
+    Corrupt,
     TreeMismatch,
     UnsupportedLeaf,
 )
@@ -37,11 +39,14 @@ from storax.surgery.naming import wanted_leaves
 from storax.surgery.report import SurgeryReport, reported
 from storax.surgery.tree import TransformedTree, transformed
 from storax.tracing import recording
+from storax.tree import documents
 from storax.tree.leaves import Leaf
 from storax.tree.match import match
-from storax.tree.names import KeyPath, display, leaf_name
+from storax.tree.names import KeyPath, check_distinct, display, leaf_name
 from storax.tree.nesting import unflatten
 from storax.verification import sound_tree
+
+_log = logging.getLogger("storax")
 
 PLACEHOLDER = ...
 """In a target: do not read this leaf, or what is below it."""
@@ -72,8 +77,9 @@ def load(
     here can hold it (otherwise on the default device; the log says so once). Safetensors files
     come as a flat dict from the names of the tensors to arrays.
 
-    With a target, the target decides the containers, the dtypes, the shardings, and whether a leaf
-    becomes a ``jax.Array`` or a numpy array.
+    With a target, the target decides the containers, the dtypes (and whether they are weak), the
+    shardings, and whether a leaf becomes a ``jax.Array`` or a numpy array. Shardings on an abstract
+    mesh, as ``jax.eval_shape`` gives them, are put on the mesh of ``jax.set_mesh``.
 
     Args:
       path: what ``save`` was given, a step of a ``CheckpointManager``, or one item of it. A step
@@ -83,7 +89,7 @@ def load(
         strings and None; ``...`` stands for a leaf or subtree that is not to be read.
       partial: ignore what the checkpoint has and the target does not ask for.
       missing: ``"keep"`` leaves the target's own value where the checkpoint has none.
-      cast: allow casts that can lose values, such as float to int.
+      cast: allow casts that can lose values, such as float to int, or float32 to float16 of 1e30.
       sharding: without a target, where each array goes: a function of its name and its shape that
         returns a ``PartitionSpec`` (on the mesh of ``jax.set_mesh``), a ``Sharding``, or None.
       to: without a target, where all arrays go: ``"numpy"``, a device, a ``Sharding``, or a mesh and
@@ -108,7 +114,11 @@ def load(
       The tree.
 
     Raises:
-      TreeMismatch: checkpoint and target differ; lists every difference. Nothing was read.
+      TreeMismatch: checkpoint and target differ; lists every difference, before anything is read. And
+        where only the values tell, once they are read: a Python int beyond the integers of the target,
+        a number that the narrower floats of the target make infinite.
+      UnsupportedLeaf: the target holds something that no checkpoint can hold; lists every such leaf.
+      NameCollision: two leaves of the target have one name.
       TransformMismatch: the transforms do not fit what is saved; lists all that does not. Nothing was read.
       CheckpointNotFound: nothing committed is there.
       Corrupt: bytes are not what was written; names leaf, file and offset.
@@ -141,8 +151,15 @@ def load(
     with recording(trace, "load", checkpoint=str(directory)), watching(progress, f"loading {directory}"):
         if salvage:
             return unchanged(directory, lambda: _salvaged(directory, target, options))
-        tree = unchanged(directory, lambda: _load_items(directory, target, options))
+        try:
+            tree = unchanged(directory, lambda: _load_items(directory, target, options))
+        except Corrupt as error:
+            error.args = (f"{error} See all that is wrong: storax.verify(path). {_SALVAGE}",)
+            raise
     return (tree, options.report) if report else tree
+
+
+_SALVAGE = "Save the leaves that are whole: load(path, salvage=True)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +234,9 @@ class Salvaged:
 
 
 def _salvaged(directory: Path, target: Any, options: Options) -> Salvaged:
-    tree = open_checkpoint(directory).only_tree
+    # A tree by itself needs no document of the step, which may be damaged, too.
+    bare = (directory / documents.TREE_DOCUMENT).is_file()
+    tree = directory if bare else open_checkpoint(directory).only_tree
     if tree is None:
         raise BadOption(
             f"{directory} has several items; salvage one: load({str(directory)!r} + '/<item>', ...)"
@@ -242,7 +261,10 @@ def load_transformed(source: Any, target: Any, options: Options) -> Any:
     wanted = None if target is None else wanted_leaves(target)
     tree = transformed(entries, options.transforms, where=where, tuples=tuples, target=wanted)
     used = {found.leaf.name for found in tree.found} if wanted is None else set(wanted)
-    options.reports.append(reported(tree, used))
+    report = reported(tree, used)
+    for note in report.notes:
+        _log.warning("%s: %s", where, note)
+    options.reports.append(report)
     return load_opened(tree, target, options)
 
 
@@ -291,6 +313,7 @@ def _load_into(saved: Tree, target: Any, options: Options) -> Any:
     pairs, structure = pytree.flatten(target)
     unread = [path for path, value in pairs if value is PLACEHOLDER]
     wanted = _describe_target([(path, value) for path, value in pairs if value is not PLACEHOLDER])
+    check_distinct(path for path, _ in pairs)
     names = {leaf.name for leaf in wanted} if options.partial or unread else None
     # What transforms took from the target stays what it is there.
     kept = saved.kept if isinstance(saved, TransformedTree) else frozenset()
@@ -303,6 +326,7 @@ def _load_into(saved: Tree, target: Any, options: Options) -> Any:
         wanted,
         where=str(saved.directory),
         unread=unread,
+        by_path=isinstance(saved, SavedTree),
         partial=options.partial,
         keep_missing=options.missing == "keep",
         cast=options.cast,

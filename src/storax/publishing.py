@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from storax.errors import BadOption, CheckpointExists, DirectoryNotShared, StoraxError, in_context
 from storax.processes import Judge, Message, Processes, check_same, named, present
-from storax.store import commit, posix
+from storax.store import commit, layout, posix
 from storax.store.commit import Draft
 from storax.store.sealed import LIST_NAME, seal
 from storax.tracing import span
@@ -94,6 +94,7 @@ def write_checkpoint(
       DirectoryNotShared: not all of them see the directory.
     """
     processes = processes or present()
+    final = commit.behind_link(final)
     with processes.gathering(f"save {final}") as place:
         _Save(final, items, processes, place, overwrite, custom or {}, then).run()
 
@@ -121,7 +122,6 @@ class _Save:
         self._init_ns = time.time_ns()
         self._probe: Draft | None = None
         self._draft: Draft | None = None
-        self._replaced: tuple[int, int] | None = None
         self._parts: list[Message] = []
         self._published = False
 
@@ -171,8 +171,6 @@ class _Save:
         check_same(meant, "saves", "Call save with the same arguments, at the same steps, on all.")
         _check_shared(self._final, [message["probe"] for message in messages])
         refuse_taken(self._final, self._overwrite)
-        if self._overwrite:
-            self._replaced = _identity(self._final)
         self._draft = commit.begin(self._final)
         for name in self._items:
             if name is not None:
@@ -191,13 +189,15 @@ class _Save:
             return {}
         _merge(draft, self._items, self._parts, self._custom, self._init_ns)
         with span("publish"):
-            if self._overwrite and _identity(self._final) != self._replaced:
-                raise commit.exists(self._final, f"It was replaced while this save ran. {_JOIN}")
             try:
                 commit.publish(draft, overwrite=self._overwrite)
             except CheckpointExists:
-                advice = f"It was not when this save began: another process saved it meanwhile. {_JOIN}"
-                raise commit.exists(self._final, advice) from None
+                advice = (
+                    "It was replaced while this save ran, and stays as it is now"
+                    if self._overwrite
+                    else "It was not when this save began: another process saved it meanwhile"
+                )
+                raise commit.exists(self._final, f"{advice}. {_JOIN}") from None
         self._draft = None
         self._published = True
         self._then()
@@ -208,6 +208,9 @@ _JOIN = (
     "If several processes of one job save it, call jax.distributed.initialize() in each of them first; "
     "otherwise save under another name."
 )
+
+# A message names at most so many entries of a directory.
+_MOST_SHOWN = 20
 
 # The directories that all processes of the job see, as far as this one knows.
 _shared: set[Path] = set()
@@ -234,13 +237,6 @@ def _check_shared(final: Path, probes: Sequence[str | None]) -> None:
             f"what {named(unseen)} put into {final.parent} is not there for process 0: these processes have "
             "another directory of that name. Save to a file system that all processes of the job share."
         )
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        return posix.identity(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
 
 
 def _write_parts(directory: Path, items: Items, processes: Processes) -> Message:
@@ -304,6 +300,12 @@ def _write_documents(
 
 def refuse_taken(final: Path, overwrite: bool) -> None:
     """Raises ``CheckpointExists`` or ``BadOption`` if a checkpoint cannot be put at a path."""
+    commit.check_name(final)
+    if os.path.isfile(final.parent / documents.STEP_DOCUMENT):
+        raise BadOption(
+            f"{final.parent} is a checkpoint, so nothing is saved inside it: it would be lost when that is "
+            "replaced or deleted. Choose a path beside it."
+        )
     if not os.path.lexists(final):
         return
     if not overwrite:
@@ -311,8 +313,14 @@ def refuse_taken(final: Path, overwrite: bool) -> None:
             raise commit.exists(final)
         return
     names = set(os.listdir(final)) if final.is_dir() else None
-    known = {documents.STEP_DOCUMENT, documents.TREE_DOCUMENT, documents.MARKER, "manifest.ocdbt"}
+    known = {documents.STEP_DOCUMENT, documents.TREE_DOCUMENT, documents.MARKER, layout.MANIFEST_NAME}
     if names is None or (names and not names & known):
         raise BadOption(
             f"{final} is there and is not a checkpoint, so it is not replaced. Choose another path."
+        )
+    if names and (others := layout.strangers(final)):
+        shown = ", ".join(others[:_MOST_SHOWN]) + (", …" if len(others) > _MOST_SHOWN else "")
+        raise BadOption(
+            f"{final} is not replaced, as it also holds what is not of the checkpoint and would be lost: "
+            f"{shown}. Move that out first, or choose another path."
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -21,6 +22,8 @@ from storax.tree.names import Key, KeyPath, check_distinct, display, leaf_name, 
 _SCALARS: dict[type, Kind] = {bool: "bool", int: "int", float: "float", complex: "complex"}
 _SCALAR_DTYPES = {"bool": "bool", "int": "int64", "float": "float64", "complex": "complex128"}
 _INT64 = range(-(1 << 63), 1 << 63)
+# What JAX and its callbacks take of Python's stack besides a level for each of the tree.
+_STACK_OF_JAX = 60
 _SPECIAL_DTYPES = (
     "arrays hold numbers and booleans; save dates as numbers (.view(np.int64)), strings as lists"
 )
@@ -30,12 +33,16 @@ def flatten(tree: Any) -> tuple[list[tuple[KeyPath, Any]], Any]:
     """A tree as (key path, value) pairs and its structure. None and empty containers are leaves.
 
     Raises:
-      UnsupportedLeaf: for keys that no name can hold.
+      UnsupportedLeaf: for keys that no name can hold, and for trees too deep for JAX.
     """
+    _check_depth(tree)
     try:
         pairs, structure = tree_util.tree_flatten_with_path(tree, is_leaf=_is_leaf)
     except (TypeError, ValueError) as error:
-        raise UnsupportedLeaf(f"the tree cannot be flattened: {error}") from error
+        raise UnsupportedLeaf(
+            f"the tree cannot be flattened: {error}. The keys of one dict must all be str or all be int, "
+            "so that JAX can sort them."
+        ) from error
     problems: list[str] = []
     named = [(_key_path(path, problems), value) for path, value in pairs]
     if problems:
@@ -48,6 +55,45 @@ def flatten_to(tree: Any, is_leaf: Callable[[Any], bool]) -> list[tuple[KeyPath,
     pairs, _ = tree_util.tree_flatten_with_path(tree, is_leaf=lambda node: _is_leaf(node) or is_leaf(node))
     problems: list[str] = []
     return [(_key_path(path, problems), value) for path, value in pairs]
+
+
+def _check_depth(tree: Any) -> None:
+    """JAX recurses, as deep as Python may. What fails there spoils Python's count, so it is not tried."""
+    frame: Any = sys._getframe()
+    used = 0
+    while frame is not None:
+        frame, used = frame.f_back, used + 1
+    most = sys.getrecursionlimit() - used - _STACK_OF_JAX
+    if _is_deeper(tree, most):
+        raise UnsupportedLeaf(
+            f"the tree is nested more than {most} levels deep, or holds itself; JAX cannot flatten it under "
+            "Python's recursion limit. Nest less, or raise the limit: sys.setrecursionlimit(...)."
+        )
+
+
+def _is_deeper(tree: Any, most: int) -> bool:
+    """Whether a tree has more than so many levels. Depth first, as there are trees that hold themselves."""
+    leaves: set[type] = {type(None), str, bytes, int, float, complex, bool, np.ndarray}
+    waiting = [(tree, 1)]
+    while waiting:
+        node, depth = waiting.pop()
+        if depth > most:
+            return True
+        kind = type(node)
+        if kind is dict:
+            children = node.values()
+        elif kind is list or kind is tuple:
+            children = node
+        elif isinstance(node, Iterator) or (children := _children(node)) is None:
+            leaves.add(kind)
+            continue
+        waiting += [(child, depth + 1) for child in children if type(child) not in leaves]
+    return False
+
+
+def _children(node: Any) -> list[Any] | None:
+    level = tree_util.default_registry.flatten_one_level(node)
+    return None if level is None else list(level[0])
 
 
 def register(node: type, child: Callable[[Any], Any], make: Callable[[Any], Any]) -> None:
@@ -67,8 +113,7 @@ def _is_empty(node: Any) -> bool:
         return len(node) == 0
     if isinstance(node, (jax.Array, np.ndarray, np.generic, str, bytes, int, float, complex)):
         return False
-    level = tree_util.default_registry.flatten_one_level(node)
-    return level is not None and not list(level[0])
+    return _children(node) == []
 
 
 def _key_path(path: Sequence[Any], problems: list[str]) -> KeyPath:
@@ -107,20 +152,18 @@ def tuples(tree_structure: Any, paths: Sequence[KeyPath]) -> frozenset[str]:
     """The key paths, as text, of the nodes that are plain tuples and have children."""
     found: set[str] = set()
     remaining = iter(paths)
-
-    def visit(node: Any, depth: int) -> KeyPath | None:
+    waiting = [(tree_structure, 0)]
+    opened: list[int] = []  # the depths of tuples whose first leaf comes next
+    while waiting:
+        node, depth = waiting.pop()
         data = node.node_data()
         if data is None:
-            return next(remaining)
-        first = None
-        for child in node.children():
-            path = visit(child, depth + 1)
-            first = first or path
-        if first is not None and data[0] is tuple:
-            found.add(path_text(first[:depth]))
-        return first
-
-    visit(tree_structure, 0)
+            first = next(remaining)
+            found |= {path_text(first[:above]) for above in opened}
+            opened = []
+        elif node.num_leaves:
+            opened += [depth] if data[0] is tuple else []
+            waiting += [(child, depth + 1) for child in reversed(node.children())]
     return frozenset(found)
 
 
@@ -167,6 +210,8 @@ def _describe(path: KeyPath, value: Any) -> Leaf | str:
         return Leaf(path, "bytes", (len(value),), "uint8", nbytes=len(value))
     if _is_empty(value):
         return Leaf(path, _empty_kind(value))
+    if isinstance(value, type):
+        return f"the class {value.__module__}.{value.__qualname__} itself"
     return f"a {type(value).__module__}.{type(value).__qualname__}"
 
 
@@ -189,6 +234,7 @@ def _describe_jax(path: KeyPath, value: jax.Array) -> Leaf | str:
             dtype_name(dtype),
             sharding=sharding_text(value.sharding),
             nbytes=nbytes,
+            weak=value.weak_type,
         )
     if not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         return f"an array of {value.dtype}"
@@ -238,19 +284,25 @@ def describe_target(path: KeyPath, value: Any) -> Leaf | str:
         return Leaf(path, "tuple")  # a named one too: see how ``match`` treats what Orbax writes for it
     if isinstance(value, (jax.Array, np.ndarray, np.generic)) or not _is_abstract(value):
         if isinstance(value, jax.Array) and value.is_deleted():
-            value = jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=value.sharding)  # type: ignore[no-untyped-call]
+            value = jax.ShapeDtypeStruct(  # type: ignore[no-untyped-call]
+                value.shape, value.dtype, sharding=value.sharding, weak_type=value.weak_type
+            )
         else:
             # What a number is counts, not which one it is: an int of any size stands for an int.
             return _describe(path, 0 if type(value) is int else value)
     kind: Kind | Literal["any"] = "any" if getattr(value, "sharding", None) is None else "jax.Array"
-    if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-        prng = _impl(value.dtype)
-        return Leaf(path, "jax.Array", tuple(value.shape), f"key<{prng}>", prng=prng)
-    return Leaf(path, kind, tuple(value.shape), dtype_name(np.dtype(value.dtype)))
+    try:
+        if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+            prng = _impl(value.dtype)
+            return Leaf(path, "jax.Array", tuple(value.shape), f"key<{prng}>", prng=prng)
+        dtype = dtype_name(np.dtype(value.dtype))
+    except TypeError:
+        return f"a {type(value).__module__}.{type(value).__qualname__} of the dtype {value.dtype}"
+    return Leaf(path, kind, tuple(value.shape), dtype, weak=bool(getattr(value, "weak_type", False)))
 
 
 def _is_abstract(value: Any) -> bool:
-    return hasattr(value, "shape") and hasattr(value, "dtype")
+    return not isinstance(value, type) and hasattr(value, "shape") and hasattr(value, "dtype")
 
 
 @functools.cache

@@ -19,7 +19,8 @@ from storax.progress import Progress, watching
 from storax.publishing import Items, refuse_taken, telling, write_checkpoint
 from storax.staged import Compression, stage_tree
 from storax.store.paths import resolve
-from storax.tracing import recording
+from storax.tracing import recording, trace_file
+from storax.tree.plain import encode_plain
 
 
 def save(
@@ -82,10 +83,12 @@ def save_async(
 ) -> SaveHandle:
     """Saves a tree in the background. Returns once the values are safe in host memory.
 
-    After that the caller may donate, delete or overwrite its arrays. (On the CPU, JAX may let a
-    ``jax.Array`` made by ``device_put`` of a numpy array use that array's memory. Who overwrites the
-    numpy array then changes the ``jax.Array`` itself, saved or not.) A second save waits for the first. The process does not end before the checkpoint is committed, and if the save fails and
+    After that the caller may donate, delete or overwrite its arrays. A second save waits for the
+    first. The process does not end before the checkpoint is committed, and if the save fails and
     nobody asked for its result, the process ends with exit code 1 and says why.
+
+    On the CPU, JAX may let a ``jax.Array`` made by ``device_put`` of a numpy array use that array's
+    memory. Who overwrites the numpy array then changes the ``jax.Array`` itself, saved or not.
 
     Args: as for ``save``.
 
@@ -104,7 +107,7 @@ def save_async(
       array([0, 1, 2])
     """
     final, processes = resolve(path), present(barrier_timeout)
-    what = f"saving {final}"
+    what, trace = f"saving {final}", trace_file(trace)
     with turn() as mine:
         with recording(trace, "stage", checkpoint=str(final)), telling(final, processes):
             _refuse_alone(final, overwrite, processes)
@@ -119,11 +122,12 @@ def save_async(
 
 
 def check_json(value: Mapping[str, Any] | None, what: str) -> dict[str, Any]:
-    """A JSON object, as it will be read back. Raises ``BadOption`` for what JSON has no form for."""
+    """A JSON object, as it will be read back. Raises ``BadOption`` for what JSON would change."""
     try:
-        return dict(json.loads(json.dumps(dict(value or {}))))
-    except (TypeError, ValueError) as error:
-        raise BadOption(f"{what} cannot be written as JSON: {error}") from None
+        given = dict(value or {})
+    except (TypeError, ValueError):
+        raise BadOption(f"{what} is a {type(value).__name__}; give a dict") from None
+    return dict(json.loads(encode_plain(given, what)))
 
 
 def _refuse_alone(final: Path, overwrite: bool, processes: Processes) -> None:

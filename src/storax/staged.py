@@ -249,7 +249,8 @@ def stage_tree(
         ]
     with span("stage"):
         if processes.count == 1:
-            start_copies([value for _, value in both])
+            if not hold:
+                start_copies([value for _, value in both])
             arrays = _tied([stage(leaf, value, hold=hold) for leaf, value in both], leaves)
             return StagedTree(tuple(leaves), tuples, tuple(arrays), compression, processes)
         arrays, shares = stage_shares([leaf for leaf, _ in both], [v for _, v in both], processes, hold=hold)

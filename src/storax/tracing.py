@@ -104,11 +104,12 @@ def recording(path: str | os.PathLike[str] | None, name: str, **what: Any) -> It
     Within another recording it is one more span of that one.
 
     Args:
-      path: of the file; None is the file that ``STORAX_TRACE`` names, if it is set.
+      path: of the file; None is the file that ``STORAX_TRACE`` names, if it is set. A relative path
+        is below the directory that is the current one when the recording begins.
       name, what: as for ``span``.
     """
-    chosen = path or os.environ.get(VARIABLE)
-    if not chosen or _recorder.get() is not None:
+    chosen = trace_file(path)
+    if chosen is None or _recorder.get() is not None:
         with span(name, **what):
             yield
         return
@@ -119,7 +120,16 @@ def recording(path: str | os.PathLike[str] | None, name: str, **what: Any) -> It
             yield
     finally:
         _recorder.reset(before)
-        _append(os.path.abspath(os.path.expanduser(chosen)), recorder)
+        _append(chosen, recorder)
+
+
+def trace_file(path: str | os.PathLike[str] | None) -> str | None:
+    """The absolute path of the file to write a trace to, as things are now; None if nobody asks for one.
+
+    What records later, in the background, is given this: the current directory may change until then.
+    """
+    chosen = path or os.environ.get(VARIABLE)
+    return os.path.abspath(os.path.expanduser(chosen)) if chosen else None
 
 
 def _append(path: str, recorder: _Recorder) -> None:

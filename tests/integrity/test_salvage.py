@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import jax
@@ -102,3 +103,45 @@ def test_fallback_goes_to_the_newest_whole_step(tmp_path: Path, caplog: pytest.L
             manager.restore(fallback=True)
     with pytest.raises(storax.CheckpointNotFound):
         storax.CheckpointManager(tmp_path / "empty").restore(fallback=True)
+
+
+def test_the_data_files_of_a_process_are_gone(tmp_path: Path) -> None:
+    storax.save(tmp_path / "a", TREE)
+    shutil.rmtree(tmp_path / "a" / "ocdbt.process_0")
+    with pytest.raises(storax.Corrupt, match=r"is missing.*salvage=True"):
+        storax.load(tmp_path / "a")
+    assert not storax.verify(tmp_path / "a").ok
+    assert "bad" in storax.load(tmp_path / "a", salvage=True).lost
+
+
+def test_what_is_whole_is_saved_without_the_list_of_checksums(tmp_path: Path) -> None:
+    storax.save(tmp_path / "a", TREE)
+    for what in (b"{}", b"", None):
+        path = tmp_path / "a" / "storax.checksums"
+        path.unlink() if what is None else path.write_bytes(what)
+        with pytest.raises(storax.Corrupt, match=r"storax\.checksums"):
+            storax.load(tmp_path / "a")
+        found = storax.load(tmp_path / "a", TREE, salvage=True)
+        assert_same(found.tree, TREE)
+        assert found.lost == {}
+
+
+def test_fallback_from_a_named_step_goes_to_older_ones(tmp_path: Path) -> None:
+    with _run(tmp_path) as manager:
+        damage(tmp_path / "run" / "20")
+        assert manager.restore(20, fallback=True)["step"] == 10
+        assert manager.restore(30, fallback=True)["step"] == 30
+
+
+def test_a_manager_of_one_checkpoint_or_of_a_file_is_refused(tmp_path: Path) -> None:
+    storax.save(tmp_path / "a", TREE)
+    (tmp_path / "file").write_text("")
+    for place in ("a", "file"):
+        with pytest.raises(storax.BadOption, match="run"):
+            storax.CheckpointManager(tmp_path / place)
+
+
+def test_big_endian_arrays_may_be_placed(tmp_path: Path) -> None:
+    storax.save(tmp_path / "a", {"w": np.array([300, -1], ">i4")})
+    found = storax.load(tmp_path / "a", to=jax.devices()[1])["w"]
+    assert_same(found, jax.device_put(np.array([300, -1], np.int32), jax.devices()[1]), shardings=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 import storax
+from storax.store import posix
 
 Options = storax.CheckpointManagerOptions
 TREE = {"w": np.arange(4)}
@@ -28,6 +31,9 @@ def test_it_is_made_with_its_parents_unless_told_otherwise(tmp_path: Path):
         assert not (tmp_path / "c").exists()
         assert manager.all_steps() == []
         assert manager.latest_step() is None
+        with pytest.raises(storax.CheckpointNotFound, match=r"c is not there.*create=False"):
+            manager.save(1, args=storax.args.StandardSave(TREE))
+        assert not (tmp_path / "c").exists()
 
 
 def test_a_read_only_manager_writes_nothing(tmp_path: Path):
@@ -153,3 +159,98 @@ def test_closing_twice_is_fine_and_a_closed_manager_still_answers(tmp_path: Path
     manager.close()
     assert manager.all_steps() == [1]
     assert np.array_equal(manager.restore()["w"], TREE["w"])
+
+
+def test_a_step_that_was_moved_and_linked_is_read_and_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.INFO, "storax")
+    run, disk = _saved(tmp_path / "run", 0, 1), tmp_path / "disk"
+    disk.mkdir()
+    os.rename(run / "0", disk / "0")
+    (run / "0").symlink_to(disk / "0")
+    _saved(run, 2, 3, max_to_keep=1)
+    assert caplog.text.count("step 0 stays: it is a link") == 1
+    with storax.CheckpointManager(run, options=Options(max_to_keep=1)) as manager:
+        assert manager.all_steps() == [0, 3]
+        assert np.array_equal(manager.restore(0)["w"], TREE["w"])
+        assert "it is a link" in str(manager.explain_retention())
+        manager.delete(0)
+        assert manager.all_steps() == [3]
+    assert os.listdir(run) == ["3"]
+    assert np.array_equal(storax.load(disk / "0")["w"], TREE["w"])
+
+
+def test_a_name_that_is_in_the_trash_already_fails_no_save(tmp_path: Path):
+    for _ in range(2):
+        _saved(tmp_path, 1, 2, max_to_keep=1, todelete_subdir="trash")
+        with storax.CheckpointManager(tmp_path) as manager:
+            manager.delete(2)
+    assert sorted(os.listdir(tmp_path / "trash")) == ["1", "1.2"]
+
+
+@pytest.mark.parametrize("prefix", ["run1/ckpt", "a.orbax-checkpoint-tmp"])
+def test_names_that_would_not_be_found_again_are_refused(tmp_path: Path, prefix: str):
+    with pytest.raises(storax.BadOption, match="step 0 would be called"):
+        storax.CheckpointManager(tmp_path / "run", options=Options(step_prefix=prefix))
+
+
+def test_a_format_whose_names_do_not_tell_the_step_is_refused(tmp_path: Path):
+    class Format:
+        def build_name(self, step: int) -> str:
+            return f"s{step}-x"
+
+    with pytest.raises(storax.BadOption, match=r"'s0-x'.*read as no step"):
+        storax.CheckpointManager(tmp_path / "run", options=Options(step_name_format=Format()))
+
+
+def test_a_best_fn_that_raises_deletes_nothing_and_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    options = Options(best_fn=lambda m: m["accuracy"], max_to_keep=2)
+    with storax.CheckpointManager(tmp_path, options=options) as manager:
+        for step, acc in enumerate([0.9, 0.95, 0.1, 0.1, 0.1]):
+            manager.save(step, args=storax.args.StandardSave(TREE), metrics={"acc": acc})
+        manager.wait_until_finished()
+        assert manager.all_steps() == [0, 1, 2, 3, 4]
+    assert caplog.text.count("best_fn raised KeyError") == 1
+
+
+def test_a_pin_that_cannot_be_written_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    _saved(tmp_path, 0)
+    write = posix.write_file
+
+    def refuse(path: Path, data: Any) -> None:
+        if "_PINNED" in path.name:
+            raise storax.StoreError("disk full")
+        write(path, data)
+
+    with storax.CheckpointManager(tmp_path, options=Options(max_to_keep=1)) as manager:
+        manager.pin(0, "paper")
+        monkeypatch.setattr(posix, "write_file", refuse)
+        with pytest.raises(storax.StoreError, match="disk full"):
+            manager.pin(0, "paper, table 2")
+        monkeypatch.undo()
+        assert "it is pinned: paper\n" in f"{manager.explain_retention()}\n"
+        manager.pin(0, "table 3")
+        assert "it is pinned: table 3\n" in f"{manager.explain_retention()}\n"
+    assert sorted(name for name in os.listdir(tmp_path / "0") if "PIN" in name) == ["_PINNED"]
+
+
+def test_a_directory_of_notes_with_the_name_of_a_number_is_no_step(tmp_path: Path):
+    _saved(tmp_path, 1)
+    (tmp_path / "77").mkdir()
+    (tmp_path / "77" / "notes.txt").write_text("mine")
+    with storax.CheckpointManager(tmp_path, options=Options(max_to_keep=1)) as manager:
+        assert manager.all_steps() == [1]
+        manager.save(2, args=storax.args.StandardSave(TREE), force=True)
+    assert (tmp_path / "77" / "notes.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["_CHECKPOINT_METADATA", "commit_success.txt", "storax.checksums", "_PINNED", "metrics", "", ".x", "a/b"],
+)
+def test_an_item_with_the_name_of_a_document_is_refused_beforehand(tmp_path: Path, name: str):
+    with storax.CheckpointManager(tmp_path) as manager:
+        with pytest.raises(storax.BadOption, match="items cannot be called"):
+            manager.save(1, args=storax.args.Composite(**{name: storax.args.StandardSave(TREE)}))
+        assert os.listdir(tmp_path) == []

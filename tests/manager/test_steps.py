@@ -55,8 +55,8 @@ def test_a_step_is_read_only_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_times_are_those_of_the_steps_documents(tmp_path: Path) -> None:
     save(tmp_path, 1)
     save(tmp_path, 2)
-    (tmp_path / "3").mkdir()
-    (tmp_path / "3" / "something").write_text("older programs wrote no document")
+    (tmp_path / "3" / "default").mkdir(parents=True)
+    (tmp_path / "3" / "default" / "_METADATA").write_text("older programs wrote no document of the step")
     first, second, third = StepDirectory(tmp_path, NumberedSteps()).steps()
     assert first.time < second.time
     assert third.time == (tmp_path / "3").stat().st_mtime

@@ -137,11 +137,22 @@ def test_every_verdict_says_why() -> None:
     assert explain(policy, steps, keep_newest=False).dropped == [2, 4, 5, 6]
 
 
-def test_a_metric_that_cannot_be_had_ranks_last_and_is_said_so() -> None:
-    steps = [Step(1, metrics={}), Step(2, metrics={"loss": 3.0}), Step(3)]
-    verdicts = explain(BestN(lambda m: m["loss"], "min", 1), steps)
-    assert verdicts.dropped == [1]
+def test_a_step_of_which_the_metric_raises_counts_as_not_measured() -> None:
+    steps = [Step(1, metrics={}), Step(2, metrics={"loss": 3.0}), Step(3, metrics={"loss": 1.0})]
+    policy = BestN(lambda m: m["loss"], "min", 1)
+    verdicts = explain(policy, steps)
+    assert verdicts.dropped == [2]
     assert "KeyError: 'loss'" in verdicts[0].reason
+    assert list(policy.failures(steps)) == [1]
+    assert explain(BestN(lambda m: m["loss"], "min", 1, False), steps).dropped == [1, 2]
+
+
+@pytest.mark.parametrize("keep_unmeasured", [False, True])
+def test_a_metric_that_raises_of_every_step_costs_none(keep_unmeasured: bool) -> None:
+    steps = [Step(n, metrics={"acc": 0.5}) for n in range(5)]
+    policy = BestN(lambda m: m["accuracy"], n=2, keep_unmeasured=keep_unmeasured)
+    assert explain(policy, steps, keep_newest=False).dropped == []
+    assert policy.ranked(steps) == []
 
 
 def test_no_steps_give_no_verdicts() -> None:

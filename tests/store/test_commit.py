@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storax.errors import CheckpointExists, CheckpointInUse, CheckpointNotFound, StoreError
+from storax.errors import BadOption, CheckpointExists, CheckpointInUse, CheckpointNotFound, StoreError
 from storax.store import commit, posix
 
 
@@ -117,7 +117,8 @@ def test_discarding_leaves_nothing_and_never_raises(tmp_path: Path):
 def test_a_lock_is_given_back_once(tmp_path: Path):
     """The number of a handle that was closed may be somebody else's by now."""
     draft = _draft(tmp_path / "a")
-    handle = draft.lock
+    assert draft.lock is not None
+    handle = draft.lock.fd
     commit.publish(draft, overwrite=False)
     fd = os.open(tmp_path, os.O_RDONLY)
     assert fd == handle  # the system gives the smallest free number
@@ -189,3 +190,122 @@ def test_without_locks_nothing_is_known_to_be_dead(tmp_path: Path, monkeypatch: 
     assert len(_names(tmp_path)) == 2
     commit.delete(tmp_path / "a")
     assert len(_names(tmp_path)) == 1
+
+
+def test_a_copy_of_a_lock_does_not_keep_it(tmp_path: Path):
+    """A child forked during a save has one: it must not keep readers or retention from the step."""
+    draft = _draft(tmp_path / "a")
+    assert draft.lock is not None
+    copy = os.dup(draft.lock.fd)
+    commit.publish(draft, overwrite=False)
+    assert not _is_locked(tmp_path / "a")
+    os.close(copy)
+
+
+def test_a_reader_goes_on_without_a_lease_if_somebody_keeps_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(posix, "_PATIENCE_SECONDS", 0.0)
+    commit.publish(_draft(tmp_path / "a"), overwrite=False)
+    fd = os.open(tmp_path / "a", os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    with commit.lease(tmp_path / "a"):
+        assert posix.share_directory(tmp_path / "a") is None
+    os.close(fd)
+
+
+def test_of_a_link_only_the_link_is_deleted(tmp_path: Path):
+    commit.publish(_draft(tmp_path / "disk" / "a"), overwrite=False)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "a").symlink_to(tmp_path / "disk" / "a")
+    commit.delete(tmp_path / "run" / "a")
+    assert _names(tmp_path / "run") == []
+    assert (tmp_path / "disk" / "a" / "file").read_text() == "new"
+
+
+def test_a_link_with_the_name_of_a_dead_draft_is_cleaned_and_its_target_stays(tmp_path: Path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "disk" / "file").touch()
+    (tmp_path / "run").mkdir()
+    link = tmp_path / "run" / ("2.orbax-checkpoint-tmp-storax-" + "a" * 16)
+    link.symlink_to(tmp_path / "disk")
+    assert commit.delete_retired(link)
+    assert _names(tmp_path / "disk") == ["file"]
+    link.symlink_to(tmp_path / "disk")
+    assert commit.clean(tmp_path / "run") == [link]
+    assert _names(tmp_path / "disk") == ["file"]
+
+
+def test_replacing_through_a_link_replaces_what_it_points_to(tmp_path: Path):
+    commit.publish(_draft(tmp_path / "disk" / "a", "old"), overwrite=False)
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "a")
+    commit.publish(_draft(tmp_path / "link"), overwrite=True)
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "disk" / "a" / "file").read_text() == "new"
+    assert _names(tmp_path / "disk") == ["a"]
+
+
+def test_moving_to_a_name_that_is_taken_takes_a_number(tmp_path: Path):
+    names = []
+    for _ in range(3):
+        commit.publish(_draft(tmp_path / "7"), overwrite=False)
+        names.append(commit.move(tmp_path / "7", tmp_path / "trash" / "7").name)
+    assert names == ["7", "7.2", "7.3"] == _names(tmp_path / "trash")
+
+
+def test_only_what_a_save_saw_is_replaced(tmp_path: Path):
+    commit.publish(_draft(tmp_path / "a", "old"), overwrite=False)
+    one, other = _draft(tmp_path / "a", "one"), _draft(tmp_path / "a", "other")
+    commit.publish(one, overwrite=True)
+    with pytest.raises(CheckpointExists, match="replaced while this save ran"):
+        commit.publish(other, overwrite=True)
+    commit.discard(other)
+    assert (tmp_path / "a" / "file").read_text() == "one"
+    assert _names(tmp_path) == ["a"]
+
+
+def test_who_comes_between_the_look_and_the_exchange_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    commit.publish(_draft(tmp_path / "a", "old"), overwrite=False)
+    draft, between = _draft(tmp_path / "a", "mine"), _draft(tmp_path / "a", "theirs")
+    exchange = posix.exchange
+
+    def late(one: Path, two: Path) -> None:
+        monkeypatch.setattr(posix, "exchange", exchange)
+        exchange(between.path, tmp_path / "a")  # as a program does that asks for no lock
+        exchange(one, two)
+
+    monkeypatch.setattr(posix, "exchange", late)
+    with pytest.raises(CheckpointExists, match="replaced while this save ran"):
+        commit.publish(draft, overwrite=True)
+    commit.discard(draft)
+    assert (tmp_path / "a" / "file").read_text() == "theirs"
+
+
+def test_what_cannot_be_deleted_is_logged_and_the_rest_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    dead = [tmp_path / (f"{n}.orbax-checkpoint-tmp-storax-" + "a" * 16) for n in (1, 2)]
+    foreign = [tmp_path / f"{n}.orbax-checkpoint-tmp-1" for n in (1, 2)]
+    for path in (*dead, *foreign):
+        path.mkdir()
+    remove = posix.remove_tree
+
+    def refuse(path: Path) -> None:
+        if path.name.startswith("1"):
+            raise StoreError.of(PermissionError(13, "Permission denied"), "deleting", path)
+        remove(path)
+
+    monkeypatch.setattr(posix, "remove_tree", refuse)
+    assert commit.clean(tmp_path) == [dead[1]]
+    commit.clean_foreign(tmp_path)
+    assert _names(tmp_path) == sorted([dead[0].name, foreign[0].name])
+    assert caplog.text.count("cannot be deleted: Permission denied") == 2
+
+
+def test_a_name_too_long_for_its_draft_is_refused_and_nothing_is_made(tmp_path: Path):
+    with pytest.raises(BadOption, match=r"may have 210.*longer by 45"):
+        commit.begin(tmp_path / "new" / ("x" * 211))
+    assert _names(tmp_path) == []
+    commit.discard(commit.begin(tmp_path / ("x" * 210)))

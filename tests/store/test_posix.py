@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +168,40 @@ def test_a_lock_is_held_by_one_and_ends_with_its_handle(tmp_path: Path):
     posix.unlock(again)
     with pytest.raises(FileNotFoundError):
         posix.lock_directory(tmp_path / "nothing")
+
+
+_FORKS = """
+import os, sys
+from pathlib import Path
+from storax.store import posix
+
+lock = posix.lock_directory(Path(sys.argv[1]))
+number = lock.fd
+child = os.fork()
+if child == 0:
+    try:
+        os.fstat(number)
+    except OSError:
+        posix.unlock(lock)  # its parent's: nothing happens
+        os._exit(0)
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert posix.lock_directory(Path(sys.argv[1])) is None  # still held here
+"""
+
+
+def test_a_forked_child_closes_its_copies_of_locks_and_leaves_the_locks(tmp_path: Path):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", _FORKS, str(tmp_path)], check=True, timeout=60, env=environment)
+
+
+def test_of_a_link_only_the_link_is_removed(tmp_path: Path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    posix.remove_tree(tmp_path / "link")
+    assert os.listdir(tmp_path) == ["mine"]
+
+
+def test_a_path_that_is_too_long_is_a_store_error(tmp_path: Path):
+    with pytest.raises(StoreError, match="name too long"):
+        posix.make_directories(tmp_path / ("x/" * 2300))

@@ -169,10 +169,8 @@ class DatabaseArray:
         place = self.index.get(key.encode())
         if place is None:
             raise Corrupt(f"{self.where}: {display(self.name)} lacks the chunk {key} in the database")
-        if len(wants) == 1 and wants[0][0] == chunk:
-            targets = tuple(wants)
-        else:
-            targets = tuple(_parts_of(chunk, wants))
+        is_whole = len(wants) == 1 and wants[0][0] == chunk
+        targets = tuple(wants if is_whole else _parts_of(chunk, wants))
         if isinstance(place, Inline):
             return _ChunkRead(self.name, self.array, chunk, targets, self.where, None, False), place
         file = f"{self.index.directory}/{place.file}"

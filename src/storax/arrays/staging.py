@@ -23,13 +23,28 @@ from storax.tree.leaves import Leaf
 
 
 @dataclass(frozen=True, slots=True)
+class OnDevice:
+    """One shard that is still on its device, to be fetched a chunk at a time while it is written."""
+
+    shard: jax.Array
+
+    def fetch(self, part: Box) -> np.ndarray:
+        """A part of the shard, given by the shard's own coordinates, in host memory.
+
+        Cut out on the device first: JAX keeps the host copy of an array as long as the array lives.
+        """
+        starts = [start for start, _ in part]
+        return host_copy(jax.lax.dynamic_slice(self.shard, starts, boxes.box_shape(part)), hold=True)
+
+
+@dataclass(frozen=True, slots=True)
 class StagedArray:
     """One array in host memory, as the pieces that this process writes.
 
     Attributes:
       shape: on disk; of PRNG keys that of their data.
       dtype: on disk.
-      parts: the boxes and, for each, an array of the dtype on disk.
+      parts: the boxes and, for each, an array of the dtype on disk, or where it still is.
       described: whether this process writes the array's metadata too.
       also: the names of further leaves that are this very array.
     """
@@ -38,13 +53,13 @@ class StagedArray:
     shape: tuple[int, ...]
     dtype: np.dtype
     chunk_shape: tuple[int, ...]
-    parts: tuple[tuple[Box, np.ndarray], ...]
+    parts: tuple[tuple[Box, np.ndarray | OnDevice], ...]
     described: bool = True
     also: tuple[str, ...] = ()
 
 
 def start_copies(values: Sequence[Any]) -> None:
-    """Starts the copies from all devices to the host, so that they overlap."""
+    """Starts the copies from all devices to the host, so that they overlap. For who cannot wait with them."""
     for value in values:
         if isinstance(value, jax.Array) and not _on_cpu(value):
             for shard in _owned_shards(value):
@@ -57,10 +72,11 @@ def stage(leaf: Leaf, value: Any, *, hold: bool) -> StagedArray:
     Args:
       leaf: the leaf.
       value: an array, or what ``np.asarray`` takes. Typed PRNG keys come as their data.
-      hold: whether numpy memory may be used as it is, since the caller waits until it is written.
+      hold: whether values may be used where they are, since the caller waits until they are written:
+        numpy memory as it is, and arrays on devices a chunk at a time.
     """
     if isinstance(value, jax.Array):
-        return _stage_sharded(leaf, value)
+        return _stage_sharded(leaf, value, hold)
     host = host_copy(value, hold=hold)
     return StagedArray(
         leaf,
@@ -83,11 +99,13 @@ def host_copy(value: Any, *, hold: bool) -> np.ndarray:
     return np.array(host, order="C", copy=None if hold or immutable else True).view(stored)
 
 
-def _stage_sharded(leaf: Leaf, value: jax.Array) -> StagedArray:
+def _stage_sharded(leaf: Leaf, value: jax.Array, hold: bool) -> StagedArray:
     dtype = on_disk(np.dtype(value.dtype))
     shard_shape = value.sharding.shard_shape(value.shape)
-    parts = (
-        tuple((box, host_copy(data, hold=True)) for box, data in _owned(value).items()) if value.size else ()
+    later = hold and not _on_cpu(value)
+    parts = tuple(
+        (box, OnDevice(data) if later else host_copy(data, hold=True))
+        for box, data in (_owned(value).items() if value.size else ())
     )
     return StagedArray(leaf, value.shape, dtype, chunk_shape(value.shape, shard_shape, dtype.itemsize), parts)
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from storax.arrays import zarr
-from storax.arrays.staging import StagedArray
-from storax.ocdbt.writer import Deferred, Value
+from storax.arrays.staging import OnDevice, StagedArray
+from storax.ocdbt.writer import Deferred, Encoded, Value
 from storax.plan import boxes
+
+# The values of a chunk, or what fetches them.
+_Chunk = np.ndarray | Callable[[], np.ndarray]
 
 
 def values_of(arrays: Sequence[StagedArray], compression: str | None) -> list[Value]:
@@ -23,6 +27,7 @@ def _array_values(array: StagedArray, compression: str | None) -> Iterator[Value
     def keys(key: str) -> tuple[bytes, ...]:
         return tuple(zarr.key_of(name, key).encode() for name in (array.leaf.name, *array.also))
 
+    nbytes = math.prod(array.chunk_shape) * array.dtype.itemsize
     text = zarr.encode(array.shape, array.chunk_shape, array.dtype, compression)
     if array.described:
         own, *also = keys(zarr.METADATA_KEY)
@@ -30,27 +35,36 @@ def _array_values(array: StagedArray, compression: str | None) -> Iterator[Value
     for coordinates, chunk in _chunks(array):
         own, *also = keys(zarr.chunk_key(coordinates))
         if compression is None:
-            yield Value(own, _rows(chunk, array.chunk_shape), checksum=True, also=tuple(also))
+            yield Value(own, _rows(chunk, array.chunk_shape, nbytes), checksum=True, also=tuple(also))
         else:
-            whole = _padded(chunk, array.chunk_shape)
-            yield Value(own, _compressed(whole, compression), checksum=False, also=tuple(also))
+            make = partial(_encoded, chunk, array.chunk_shape, compression)
+            encoded = Encoded(nbytes, make)
+            yield Value(own, encoded, checksum=False, also=tuple(also))
 
 
-def _chunks(array: StagedArray) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
+def _chunks(array: StagedArray) -> Iterator[tuple[tuple[int, ...], _Chunk]]:
     for box, data in array.parts:
         for coordinates in boxes.cells(box, array.chunk_shape):
             cell = boxes.cell_box(coordinates, array.chunk_shape)
             part = boxes.intersect(cell, box)
             if part is None:
                 continue
-            yield coordinates, data[boxes.slices(part, box)]
+            if isinstance(data, OnDevice):
+                yield coordinates, partial(data.fetch, boxes.relative(part, box))
+            else:
+                index: Any = (*boxes.slices(part, box), ...)  # the dots: an array, also of 0-d data
+                yield coordinates, data[index]
 
 
-def _rows(chunk: np.ndarray, shape: tuple[int, ...]) -> memoryview | Deferred:
-    """The bytes of a chunk in C order: its own memory, or made from it when they are written."""
-    if chunk.shape == shape and chunk.flags.c_contiguous:
+def _rows(chunk: _Chunk, shape: tuple[int, ...], nbytes: int) -> memoryview | Deferred:
+    """The bytes of a chunk in C order: its own memory, or made when they are written."""
+    if isinstance(chunk, np.ndarray) and chunk.shape == shape and chunk.flags.c_contiguous:
         return as_bytes(chunk)
-    return Deferred(math.prod(shape) * chunk.dtype.itemsize, lambda: as_bytes(_padded(chunk, shape)))
+    return Deferred(nbytes, lambda: as_bytes(_padded(_fetched(chunk), shape)))
+
+
+def _fetched(chunk: _Chunk) -> np.ndarray:
+    return chunk if isinstance(chunk, np.ndarray) else chunk()
 
 
 def _padded(chunk: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -65,6 +79,10 @@ def _padded(chunk: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 def as_bytes(array: np.ndarray) -> memoryview:
     """The memory of an array; a copy only if it is not one run."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _encoded(chunk: _Chunk, shape: tuple[int, ...], compression: str) -> bytes:
+    return _compressed(_padded(_fetched(chunk), shape), compression)
 
 
 def _compressed(chunk: np.ndarray, compression: str) -> bytes:

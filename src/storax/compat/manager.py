@@ -109,7 +109,7 @@ class CheckpointManager(core.CheckpointManager):
           directory: another run's directory to restore from.
           args: ``storax.args.StandardRestore(target)``, or a ``Composite`` of the items wanted; only
             those are read. None restores everything as it was saved.
-          fallback: without a step, restore the newest that is whole; all of it is read to find out.
+          fallback: restore the newest step that is whole, up to ``step``; all is read to find out.
 
         Returns:
           The tree; for named items a ``Composite``, that answers ``r["params"]`` and ``r.params``.
@@ -119,8 +119,8 @@ class CheckpointManager(core.CheckpointManager):
         reader = core.CheckpointManager(
             run, dataclasses.replace(self._settings, read_only=True, create=False)
         )
-        if step is None and fallback:
-            step = reader.newest_whole_step()
+        if fallback:
+            step = reader.newest_whole_step(step)
         number = reader.latest_step() if step is None else step
         if args is not None:
             wish = translate.restore_args(args, self._items)

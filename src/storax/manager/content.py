@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import numpy as np
 from storax.checkpoint import OpenCheckpoint, open_checkpoint
 from storax.errors import BadOption
 from storax.items import DEFAULT_ITEM, Composite, LoadItem, SaveItem, StagedJson, load_any
+from storax.store import commit, layout
+from storax.store.paths import MOST_IN_A_NAME
 from storax.tree import documents
 
 _log = logging.getLogger("storax")
@@ -19,6 +22,8 @@ _log = logging.getLogger("storax")
 
 def whole(step: Any) -> int:
     """A step as an int, from what training loops have."""
+    if isinstance(step, int) and not isinstance(step, bool) and abs(step) >= 1 << 63:
+        raise BadOption("the step is beyond 64 bits; steps are whole numbers below 2**63")
     array = np.asarray(step)
     if array.shape != () or array.dtype.kind not in "iu":
         raise BadOption(f"the step is {step!r}; it must be a whole number")
@@ -36,25 +41,46 @@ def stage_items(args: Any, metrics: Mapping[str, Any] | None) -> dict[str | None
             f"nothing that can be saved: {'; '.join(wrong) or 'no items'}. Pass args=StandardSave(tree), or "
             "args=Composite(name=StandardSave(tree), config=JsonSave({...}))."
         )
-    bad = [name for name in items if not _is_item_name(name)]
+    bad = [f"{name!r} ({why})" for name in items if (why := _wrong_name(name))]
     if bad:
-        raise BadOption(f"items cannot be called {', '.join(map(repr, bad))}")
+        raise BadOption(f"items cannot be called {', '.join(bad)}. Rename them in args.Composite.")
     staged: dict[str | None, Any] = {name: item.stage() for name, item in items.items()}
     if metrics is not None:
+        if not isinstance(metrics, Mapping):
+            raise BadOption(
+                f"metrics is a {type(metrics).__name__}; give a dict of numbers: metrics={{'loss': 0.5}}"
+            )
         text = documents.encode_json({name: _number(value, name) for name, value in metrics.items()})
         staged[documents.METRICS_ITEM] = StagedJson(text, documents.METRICS_DOCUMENT)
     return staged
 
 
 def _number(value: Any, name: str) -> float | int:
+    if type(value) is int:
+        return value  # of any size
     array = np.asarray(value)
     if array.shape != () or array.dtype.kind not in "biufV":
         raise BadOption(f"the metric {name!r} is {value!r}; metrics are numbers")
     return float(array.astype(np.float64)) if array.dtype.kind in "fV" else int(array)
 
 
-def _is_item_name(name: str) -> bool:
-    return bool(name) and "/" not in name and name[0] != "." and name != documents.METRICS_ITEM
+def _wrong_name(name: str) -> str:
+    """Why an item cannot have a name; empty if it can."""
+    if not name:
+        return "it is empty"
+    if "/" in name or "\0" in name:
+        return "it must be the name of one directory"
+    if name[0] == ".":
+        return "it begins with a dot"
+    if name == documents.METRICS_ITEM:
+        return "save(..., metrics=) has that name"
+    if name in layout.DOCUMENTS:
+        return "a step has a document of that name"
+    if commit.DRAFT_SUFFIX in name:
+        return "such names are those of unfinished checkpoints"
+    if (size := len(os.fsencode(name))) > MOST_IN_A_NAME:
+        return f"it has {size} bytes, and file systems take {MOST_IN_A_NAME}"
+    return ""
 
 
 def only_item(checkpoint: OpenCheckpoint) -> Path | None:

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from storax.errors import BadOption
 from storax.plan import cadence, retention
 from storax.processes import DEFAULT_TIMEOUT
+from storax.store import commit
 
 
 class StepNames(Protocol):
@@ -41,6 +43,32 @@ class NumberedSteps:
         return int(found[1]) if found else None
 
 
+# Names of these are tried out: they show padding that is cut off, digits in a prefix, and the like.
+_TRIED = (0, 1, 10, 1000)
+
+
+def check_names(names: StepNames) -> None:
+    """Raises ``BadOption`` if steps would get names by which they are not found again."""
+    for step in _TRIED:
+        name = names.name(step)
+        if "/" in name:
+            raise BadOption(
+                f"step {step} would be called {name!r}, which is a path, not a name. Give the manager that "
+                "directory, and a step_prefix (or a format) without '/'."
+            )
+        if commit.DRAFT_SUFFIX in name:
+            raise BadOption(
+                f"step {step} would be called {name!r}: names with {commit.DRAFT_SUFFIX!r} are those of "
+                "unfinished steps, which are deleted. Choose another step_prefix or format."
+            )
+        if (found := names.step_of(name)) != step:
+            raise BadOption(
+                f"step {step} would be called {name!r}, and that name is read as "
+                f"{'no step' if found is None else f'step {found}'}, so it would not be found again. Choose "
+                "another step_prefix or format; the name of a step ends with its digits."
+            )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ManagerOptions:
     """How a ``CheckpointManager`` saves and keeps steps.
@@ -53,18 +81,20 @@ class ManagerOptions:
       max_to_keep: how many steps stay; None keeps all.
       keep_period: steps that are multiples of this stay as well.
       keep_seconds: a step stays as well if it was saved so long after the one that stayed before it.
-      best_fn: from a step's metrics to a number; then the best steps stay instead of the newest.
+      best_fn: from a step's metrics to a number; then the best steps stay instead of the newest. A step
+        for which it raises counts as one without metrics; if it raises for all, all stay.
       best_mode: whether the best is the ``"max"`` or the ``"min"``.
       keep_checkpoints_without_metrics: with ``best_fn``, whether steps without metrics stay.
       keep_policy: instead of all these; from ``storax.plan.retention``.
       keep_newest: whether the newest step stays, whatever the metrics or a policy say.
       deletions_per_second: how many files are deleted in a second at most; None sets no limit.
-      trash: steps that go are moved into this directory instead of being deleted.
+      trash: steps that go are moved into this directory instead of being deleted; where a name is
+        taken, it gets a number.
       step_prefix: steps are called ``<prefix>_<step>``.
       step_format_fixed_length: steps are padded with zeros to this many digits.
       step_names: instead of these two; how the directories of steps are called.
       directory_mode: who may do what with the directories of a step, as for ``chmod``.
-      create: make the directory if it is missing.
+      create: make the directory if it is missing; if not, ``save`` raises ``CheckpointNotFound``.
       read_only: never write: ``save`` does nothing and returns False.
       enable_async_checkpointing: whether ``save`` returns before the step is committed.
       timeout_seconds: how long to wait for a save before ``TimeoutError``.

@@ -22,6 +22,10 @@ from storax.tracing import recording
 from storax.verification import verify
 
 _log = logging.getLogger("storax")
+# Whoever meets a damaged step is told which other one is whole: at most so many are read to find out,
+# and none when the damaged one is larger than this, as hours of reading would come before the error.
+_MOST_ADVISED_STEPS = 2
+_MOST_ADVISED_BYTES = 64 << 30
 
 
 class Reader:
@@ -87,17 +91,20 @@ class Reader:
             self._disk.existing(whole(step))  # not deleted before the lease began
             yield path
 
-    def newest_whole_step(self) -> int:
+    def newest_whole_step(self, at_most: int | None = None) -> int:
         """The newest step of which every byte is as it was written; the log says which are not, and why.
 
         Reads everything of the steps that it looks at.
+
+        Args:
+          at_most: later steps are not looked at.
 
         Raises:
           CheckpointNotFound: there is no step.
           Corrupt: no step is whole.
         """
         passed: list[str] = []
-        for step in reversed(self.all_steps()):
+        for step in reversed([s for s in self.all_steps() if at_most is None or s <= at_most]):
             found = verify(self._disk.existing(step))
             if found.ok:
                 for why in passed:
@@ -115,7 +122,7 @@ class Reader:
           step: which; None is the newest.
           args: ``storax.args.StandardRestore(target)``, or a ``Composite`` of the items wanted; only
             those are read. None restores everything as it was saved.
-          fallback: without a step, restore the newest that is whole; all of it is read to find out.
+          fallback: restore the newest step that is whole, up to ``step``; all is read to find out.
 
         Returns:
           The tree; for named items a ``Composite``, that answers ``r["params"]`` and ``r.params``.
@@ -126,8 +133,8 @@ class Reader:
           TreeMismatch, Corrupt: as for ``storax.load``.
         """
         self.wait_until_finished()
-        if step is None and fallback:
-            step = self.newest_whole_step()
+        if fallback:
+            step = self.newest_whole_step(None if step is None else whole(step))
         number = self.latest_step() if step is None else whole(step)
         if number is None:
             raise CheckpointNotFound(f"{self._disk.path} has no committed step yet; latest_step() is None.")
@@ -140,12 +147,22 @@ class Reader:
                 raise
 
     def _advise(self, error: Corrupt, damaged: int) -> None:
-        """Tells whoever meets a damaged step which other one is whole."""
-        for step in reversed(self.all_steps()):
-            if step != damaged and verify(self._disk.existing(step)).ok:
-                advice = f"Step {step} is whole: restore({step}), or restore(fallback=True)."
-                error.args = (f"step {damaged}: {error} {advice}",)
-                return
-        error.args = (
-            f"step {damaged}: {error} No other step is whole; load(..., salvage=True) saves leaves.",
-        )
+        """Tells whoever meets a damaged step which other one is whole, if that is soon found out."""
+        error.args = (f"step {damaged}: {error} {self._way_out(damaged)}",)
+
+    def _way_out(self, damaged: int) -> str:
+        others = [step for step in reversed(self.all_steps()) if step != damaged]
+        if not others:
+            return "There is no other step; load(..., salvage=True) saves leaves."
+        if _nbytes(self._disk.existing(damaged)) > _MOST_ADVISED_BYTES:
+            return "restore(fallback=True) restores the newest step that is whole; it reads all of each."
+        for step in others[:_MOST_ADVISED_STEPS]:
+            if verify(self._disk.existing(step)).ok:
+                return f"Step {step} is whole: restore({step}), or restore(fallback=True)."
+        if others[_MOST_ADVISED_STEPS:]:
+            return "The newest others are damaged too; restore(fallback=True) looks at all steps."
+        return "No other step is whole; load(..., salvage=True) saves leaves."
+
+
+def _nbytes(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())

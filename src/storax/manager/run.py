@@ -7,17 +7,18 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Self
 
 from jax.experimental import multihost_utils
 
 from storax.background import SaveHandle, Turn, start, turn
-from storax.errors import BadOption
+from storax.errors import BadOption, CheckpointNotFound
 from storax.manager import preemption
 from storax.manager.content import stage_items, whole
 from storax.manager.keeping import Keeper
 from storax.manager.offering import LastOffer
-from storax.manager.options import ManagerOptions
+from storax.manager.options import ManagerOptions, check_names
 from storax.manager.reading import Reader
 from storax.manager.steps import StepDirectory
 from storax.manager.together import by_process_0
@@ -30,6 +31,7 @@ from storax.saving import check_json
 from storax.store import commit, posix
 from storax.store.paths import resolve
 from storax.tracing import recording, span
+from storax.tree import documents
 
 _log = logging.getLogger("storax")
 
@@ -67,8 +69,10 @@ class CheckpointManager(Reader):
     ) -> None:
         self._directory = resolve(directory)
         self._settings = options or ManagerOptions()
+        _refuse_other_places(self._directory)
         self._save_policy = self._settings.saving()
         self._ranking = self._settings.ranking()
+        check_names(self._settings.names())
         self._disk = StepDirectory(self._directory, self._settings.names())
         self._keeper = Keeper(self._disk, self._settings, clock)
         self._clock = clock
@@ -151,12 +155,14 @@ class CheckpointManager(Reader):
 
         Raises:
           CheckpointExists: with ``force``, if the step is there already.
+          CheckpointNotFound: the directory is missing, and the options say not to make it.
           UnsupportedLeaf, NameCollision, BadOption: before anything is written.
           Exception: what made the previous save fail.
         """
         number = whole(step)
         if number < 0:
             raise BadOption(f"the step is {number}; steps are 0 or more")
+        self._refuse_missing()
         self._last.run_is_here()
         with self._last.lock:
             self.check_for_errors()
@@ -167,13 +173,16 @@ class CheckpointManager(Reader):
                     self._last.remember(number, args, metrics, custom_metadata)
                 return False
             self._last.forget()
-            with turn() as mine:
-                self._begin(number, args, metrics, custom_metadata, mine)
+            self._begin(number, args, metrics, custom_metadata)
         if not self._settings.enable_async_checkpointing:
             self.wait_until_finished()
         return True
 
-    def _begin(self, number: int, args: Any, metrics: Any, custom_metadata: Any, mine: Turn) -> None:
+    def _begin(self, number: int, args: Any, metrics: Any, custom_metadata: Any) -> None:
+        with turn() as mine:
+            self._begin_in_turn(number, args, metrics, custom_metadata, mine)
+
+    def _begin_in_turn(self, number: int, args: Any, metrics: Any, custom_metadata: Any, mine: Turn) -> None:
         self.wait_until_finished()
         final = self._disk.new_path(number)
         processes = present(self._settings.barrier_timeout, self._settings.grace_seconds)
@@ -332,6 +341,13 @@ class CheckpointManager(Reader):
         if self._settings.cleanup_tmp_directories:
             commit.clean_foreign(self._directory)
 
+    def _refuse_missing(self) -> None:
+        if not (self._settings.create or self._settings.read_only or self._directory.is_dir()):
+            raise CheckpointNotFound(
+                f"{self._directory} is not there, and the manager was told not to make it (create=False). "
+                "Make it, or leave create=False away."
+            )
+
     def _refuse_read_only(self, verb: str) -> None:
         if self._settings.read_only:
             raise BadOption(f"{self._directory}: the manager is read-only, it cannot {verb}")
@@ -342,3 +358,14 @@ def _all_reached(step: Any) -> bool:
     if step is None:
         raise BadOption("of many processes each must say where it is: reached_preemption(step)")
     return bool(multihost_utils.reached_preemption_sync_point(whole(step)))
+
+
+def _refuse_other_places(directory: Path) -> None:
+    """A run that is really something else would seem to have no steps, and training begin anew."""
+    if directory.exists() and not directory.is_dir():
+        raise BadOption(f"{directory} is a file; a run needs a directory")
+    if (directory / documents.STEP_DOCUMENT).is_file():
+        raise BadOption(
+            f"{directory} is one checkpoint, not a run with steps. Its run is CheckpointManager"
+            f"({str(directory.parent)!r}); load it alone with load({str(directory)!r})."
+        )

@@ -10,7 +10,7 @@ from storax import inspection
 from storax.errors import CheckpointExists, CheckpointNotFound
 from storax.manager.options import StepNames
 from storax.plan.steps import Step
-from storax.store import commit, posix
+from storax.store import commit, layout, posix
 from storax.tree import documents
 
 PIN = documents.PIN
@@ -26,14 +26,21 @@ class StepDirectory:
         self._known: dict[tuple[int, ...], Step] = {}
 
     def paths(self) -> dict[int, Path]:
-        """The directory of each committed step, oldest step first."""
+        """The directory of each committed step, oldest step first.
+
+        A directory with a step's name and nothing of a checkpoint in it is somebody else's.
+        """
         try:
             entries = os.listdir(self.path)
         except (FileNotFoundError, NotADirectoryError):
             return {}
         numbered = ((self.names.step_of(entry), self.path / entry) for entry in entries)
-        found = {step: path for step, path in numbered if step is not None and commit.is_committed(path)}
+        found = {step: path for step, path in numbered if step is not None and _is_step(path)}
         return dict(sorted(found.items()))
+
+    def links(self) -> set[int]:
+        """The steps that are links: somebody moved them elsewhere."""
+        return {number for number, path in self.paths().items() if path.is_symlink()}
 
     def new_path(self, step: int) -> Path:
         """Where a step is to be saved."""
@@ -96,10 +103,15 @@ class StepDirectory:
         return {number for number, path in self.paths().items() if commit.is_leased(path)}
 
     def pin(self, step: int, reason: str) -> None:
-        """Pins a step, durably; a new reason replaces the old one."""
+        """Pins a step, durably; a new reason replaces the old one, and at every instant it is pinned."""
         path = self.existing(step)
-        posix.remove_file(path / PIN)
-        posix.write_file(path / PIN, reason.encode())
+        new = commit.draft_name(path / PIN)
+        try:
+            posix.write_file(new, reason.encode())
+            posix.replace_file(new, path / PIN)
+        except BaseException:
+            posix.remove_file(new)
+            raise
         posix.sync_directory(path)
 
     def unpin(self, step: int) -> None:
@@ -107,6 +119,10 @@ class StepDirectory:
         path = self.existing(step)
         posix.remove_file(path / PIN)
         posix.sync_directory(path)
+
+
+def _is_step(path: Path) -> bool:
+    return not commit.is_draft(path) and layout.is_checkpoint(path)
 
 
 def _read(number: int, path: Path) -> Step:

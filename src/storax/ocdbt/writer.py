@@ -6,8 +6,10 @@ written when everything that it refers to is durable.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +21,7 @@ from storax import progress
 from storax.errors import BadOption, NameCollision
 from storax.ocdbt.files import split
 from storax.ocdbt.index import MANIFEST_NAME
-from storax.ocdbt.layout import Piece, file_mark, lay_out
+from storax.ocdbt.layout import BYTES_PER_FILE, LARGEST_INLINE, Piece, file_mark, lay_out
 from storax.ocdbt.manifest import Version, encode_manifest, new_config
 from storax.ocdbt.nodes import (
     LONGEST_KEY,
@@ -57,6 +59,14 @@ class Deferred:
 
 
 @dataclass(frozen=True, slots=True)
+class Encoded:
+    """Bytes whose number is known only when they are made: of ``nbytes`` before they are encoded."""
+
+    nbytes: int
+    make: Callable[[], bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class Value:
     """One value to write.
 
@@ -66,7 +76,7 @@ class Value:
     """
 
     key: bytes
-    data: memoryview | bytes | Deferred
+    data: memoryview | bytes | Deferred | Encoded
     checksum: bool
     also: tuple[bytes, ...] = ()
 
@@ -89,10 +99,22 @@ def write_database(directory: Path, values: Sequence[Value], *, workers: int) ->
     """
     values = sorted(values, key=lambda value: value.key)
     _check_keys([value.key for value in values])
+    posix.make_directory(directory / "d")
+    encoded = [value for value in values if isinstance(value.data, Encoded)]
+    sized = [value for value in values if not isinstance(value.data, Encoded)]
+    progress.expect(sum(_length(value.data) for value in encoded))
+    whole = _write_sized(directory, sized, workers) + _write_encoded(directory, encoded, workers)
+    if encoded or any(value.also for value in values):
+        whole = sorted(whole, key=itemgetter(0))
+    write_nodes(directory, whole)
+    return whole
+
+
+def _write_sized(directory: Path, values: Sequence[Value], workers: int) -> list[Entry]:
+    """Writes values of known sizes to the places that are laid out for them."""
     sizes = [_length(v.data) + (_CHECKSUM_BYTES if v.checksum else 0) for v in values]
     layout = lay_out(sizes, workers)
     progress.expect(sum(sizes))
-    posix.make_directory(directory / "d")
     entries: list[Entry | None] = [None] * len(values)
     for i in layout.inline:
         entries[i] = (values[i].key, Inline(b"".join(_stored(values[i]))))
@@ -107,12 +129,57 @@ def write_database(directory: Path, values: Sequence[Value], *, workers: int) ->
                 offset += sizes[i]
         tasks.append(partial(_write_pieces, directory / name, pieces, values))
     run_all(tasks, workers)
-    whole = [entry for entry in entries if entry is not None]
-    further = [(key, place) for value, (_, place) in zip(values, whole, strict=True) for key in value.also]
-    if further:
-        whole = sorted([*whole, *further], key=itemgetter(0))
-    write_nodes(directory, whole)
-    return whole
+    places = [entry[1] for entry in entries if entry is not None]
+    return [
+        (key, place) for value, place in zip(values, places, strict=True) for key in (value.key, *value.also)
+    ]
+
+
+def _write_encoded(directory: Path, values: Sequence[Value], workers: int) -> list[Entry]:
+    """Encodes and writes values in turn, each thread to a file of its own; it holds one at a time."""
+    waiting = deque(values)
+    entries: list[Entry] = []
+    useful = -(-sum(_length(value.data) for value in values) // BYTES_PER_FILE)
+
+    def work() -> None:
+        with contextlib.ExitStack() as stack:
+            end = len(file_mark(""))
+            file: posix.NewFile | None = None
+            while (value := _next(waiting)) is not None:
+                stored = _stored(value)
+                size = sum(map(len, stored))
+                if size <= LARGEST_INLINE:
+                    place: Inline | Indirect = Inline(b"".join(stored))
+                else:
+                    if file is None:
+                        name = _new_name()
+                        stack.enter_context(span("write", file=str(directory / name)))
+                        file = stack.enter_context(posix.new_file(directory / name))
+                        file.write_at(0, [file_mark(name)])
+                    place = Indirect(name, end, size)
+                    end += file.write_at(end, stored)
+                entries.extend([(key, place) for key in (value.key, *value.also)])
+                progress.advance(_length(value.data))
+            if file is not None:
+                with span("fsync", file=str(directory / name)):
+                    file.sync()
+
+    def work_or_stop() -> None:
+        try:
+            work()
+        except BaseException:
+            waiting.clear()  # the others need not go on
+            raise
+
+    run_all([work_or_stop] * min(workers, useful), workers)
+    return entries
+
+
+def _next(waiting: deque[Value]) -> Value | None:
+    try:
+        return waiting.popleft()
+    except IndexError:
+        return None
 
 
 def write_nodes(directory: Path, entries: Sequence[Entry]) -> None:
@@ -232,12 +299,12 @@ def _stored(value: Value) -> list[memoryview | bytes]:
     return [data, checksum(data)] if value.checksum else [data]
 
 
-def _length(data: memoryview | bytes | Deferred) -> int:
+def _length(data: memoryview | bytes | Deferred | Encoded) -> int:
     return len(data) if isinstance(data, bytes) else data.nbytes
 
 
-def _flat(data: memoryview | bytes | Deferred) -> memoryview | bytes:
-    if isinstance(data, Deferred):
+def _flat(data: memoryview | bytes | Deferred | Encoded) -> memoryview | bytes:
+    if isinstance(data, (Deferred, Encoded)):
         data = data.make()
     if isinstance(data, bytes):
         return data

@@ -232,7 +232,8 @@ class KeepSteps:
 class BestN:
     """Keep the ``n`` best steps by a metric; None keeps all.
 
-    A metric that is missing, is not a number or cannot be had ranks last.
+    A metric that is not a number ranks last. A step of which the metric raises counts as one that was
+    not measured; if it raises of every step that has metrics, they all stay: the function is wrong.
     """
 
     metric: Callable[[Any], float]
@@ -247,24 +248,38 @@ class BestN:
 
     def score(self, step: Step) -> tuple[float | None, str]:
         """A step's metric, None if it has none that counts; and what to say of it."""
-        if step.metrics is None:
+        found = self._found(step)
+        if found is None:
             return None, "it has no metrics"
-        try:
-            found = float(self.metric(step.metrics))
-        except Exception as error:  # what a user's function raises of one step must not cost the run
-            return None, f"its metric cannot be had ({type(error).__name__}: {error}), so it ranks last"
+        if isinstance(found, Exception):
+            return None, f"its metric cannot be had ({type(found).__name__}: {found})"
         if found != found:
             return None, "its metric is NaN, so it ranks last"
         return found, f"its metric is {found:g}"
 
+    def _found(self, step: Step) -> float | Exception | None:
+        """The metric of a step, or what was raised instead; None if it has no metrics."""
+        if step.metrics is None:
+            return None
+        try:
+            return float(self.metric(step.metrics))
+        except Exception as error:  # what a user's function raises of one step must not cost the run
+            return error
+
+    def failures(self, steps: Sequence[Step]) -> dict[int, Exception]:
+        """The steps of which the metric raises, and what."""
+        every = {s.step: self._found(s) for s in steps}
+        return {step: found for step, found in every.items() if isinstance(found, Exception)}
+
     def ranked(self, steps: Sequence[Step]) -> list[int]:
-        """The steps with metrics, worst first; of equals the older one first."""
+        """The measured steps, worst first; of equals the older one first."""
         sign = 1 if self.mode == "max" else -1
-        scores = {s.step: self.score(s)[0] for s in steps if s.metrics is not None}
+        scores = {s.step: f for s in steps if isinstance(f := self._found(s), float)}
 
         def rank(step: int) -> tuple[bool, float, int]:
             score = scores[step]
-            return (score is not None, 0.0 if score is None else sign * score, step)
+            counts = score == score
+            return (counts, sign * score if counts else 0.0, step)
 
         return sorted(scores, key=rank)
 
@@ -272,7 +287,9 @@ class BestN:
         if self.n is None:
             return KeepAll().decide_keep(steps, now)
         ranked = self.ranked(steps)
-        unmeasured = [s.step for s in steps if s.metrics is None]
+        measured = set(ranked)
+        nothing_works = not ranked and any(s.metrics is not None for s in steps)
+        unmeasured = [s.step for s in steps if s.step not in measured]
         if not self.keep_unmeasured:
             ranked = unmeasured + ranked
         best = _newest(ranked, self.n)
@@ -281,7 +298,9 @@ class BestN:
             what = self.score(step)[1]
             if step.step in best:
                 decisions[step.step] = Decision(True, f"it is among the best {self.n}: {what}")
-            elif step.metrics is None and self.keep_unmeasured:
+            elif nothing_works and step.metrics is not None:
+                decisions[step.step] = Decision(True, f"{what}, nor that of any other step, so all stay")
+            elif step.step not in measured and self.keep_unmeasured:
                 decisions[step.step] = Decision(True, f"{what}, and such steps are kept")
             else:
                 decisions[step.step] = Decision(False, f"it is not among the best {self.n}: {what}")

@@ -17,7 +17,9 @@ import fcntl
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from storax.errors import StoreError
@@ -26,6 +28,11 @@ Buffer = bytes | bytearray | memoryview
 
 # Linux refuses more buffers than this in one pwritev (UIO_MAXIOV).
 _MOST_BUFFERS = 1024
+
+# How long a lock that somebody else holds is asked for again, and how often. Who holds one that stands
+# in the way holds it for a moment only, as long as no program forgets it.
+_PATIENCE_SECONDS = 1.0
+_PAUSE_SECONDS = 0.002
 
 
 @contextlib.contextmanager
@@ -67,7 +74,8 @@ def make_directory(path: Path) -> None:
 
 def make_directories(path: Path) -> None:
     """Creates a directory and its missing parents, each durable before the next."""
-    missing = [p for p in (path, *path.parents) if not p.exists()]
+    with _explain("looking for the directory", path):
+        missing = [p for p in (path, *path.parents) if not p.exists()]
     for directory in reversed(missing):
         with contextlib.suppress(FileExistsError):
             make_directory(directory)
@@ -206,9 +214,15 @@ def _exchange(one: bytes, other: bytes) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Deletes a directory and all that is in it; fine if it is gone already."""
+    """Deletes a directory and all that is in it; fine if it is gone already.
+
+    Of a link, and of links in it, only the link goes, never what it points to.
+    """
     with _explain("deleting", path), contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(path)
+        if os.path.islink(path):
+            os.unlink(path)
+        else:
+            shutil.rmtree(path)
 
 
 def remove_file(path: Path) -> None:
@@ -224,63 +238,134 @@ def set_mode(path: Path, mode: int) -> None:
             os.chmod(directory, mode)
 
 
-def lock_directory(path: Path) -> int | None:
+@dataclass(slots=True, eq=False)
+class Handle:
+    """An open directory, by its number; -1 once it is closed. It may have a lock."""
+
+    fd: int
+
+
+# Those that this process opened. A child that is forked inherits every one, and closes them at once.
+_handles: set[Handle] = set()
+
+
+def hold_directory(path: Path) -> Handle | None:
+    """Keeps a directory's identity from being given to another, until ``let_go``; None if none is there."""
+    try:
+        return _open_directory(path)
+    except OSError:
+        return None
+
+
+def lock_directory(path: Path, *, patient: bool = False) -> Handle | None:
     """Takes an exclusive lock on a directory, held until ``unlock`` or until this process dies.
 
     The lock belongs to the directory itself, so it survives a rename and leaves no file
     behind. Returns its handle, or None if another live process holds it.
+
+    The system lets go of it when every copy of the handle is closed. A process that was forked
+    has copies: those made by Python close them at once. ``unlock`` lets go whatever copies there are.
+
+    Args:
+      path: of the directory.
+      patient: ask again for a moment if another process holds it.
 
     Raises:
       StoreError: if the file system has no such locks.
       FileNotFoundError: if the directory is gone.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        handle = _open_directory(path)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise StoreError.of(error, "opening", path) from error
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        return None
+        return _locked(handle, fcntl.LOCK_EX, _PATIENCE_SECONDS if patient else 0.0)
     except OSError as error:
-        os.close(fd)
         raise StoreError.of(error, "locking", path) from error
-    return fd
 
 
-def share_directory(path: Path) -> int | None:
-    """Takes a shared lock on a directory, waiting for an exclusive one to be given back.
+def share_directory(path: Path) -> Handle | None:
+    """Takes a shared lock on a directory; waits a moment, never long, for an exclusive one to be given back.
 
-    Returns its handle, or None if the file system has no such locks.
+    Returns its handle, or None if the lock cannot be had: another process keeps an exclusive one, or
+    the file system has no such locks.
 
     Raises:
       FileNotFoundError: if there is no such directory.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        handle = _open_directory(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path)) from error
     except OSError:
         return None
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH)
+        return _locked(handle, fcntl.LOCK_SH, _PATIENCE_SECONDS)
     except OSError:
-        os.close(fd)
         return None
-    return fd
 
 
-def unlock(handle: int) -> None:
-    """Gives back a lock of ``lock_directory`` or ``share_directory``."""
-    os.close(handle)
+def unlock(handle: Handle) -> None:
+    """Gives back a lock of ``lock_directory`` or ``share_directory``, once, whoever has a copy of it.
+
+    In a process that was forked meanwhile it does nothing: the lock is its parent's.
+    """
+    if handle.fd >= 0:
+        # Closing alone would leave it to a child that was forked behind Python's back.
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle.fd, fcntl.LOCK_UN)
+        let_go(handle)
 
 
-def identity(path: Path) -> tuple[int, int]:
+def let_go(handle: Handle) -> None:
+    """Closes a handle, once."""
+    fd, handle.fd = handle.fd, -1
+    _handles.discard(handle)
+    if fd >= 0:
+        os.close(fd)
+
+
+def _open_directory(path: Path) -> Handle:
+    handle = Handle(os.open(path, os.O_RDONLY | os.O_DIRECTORY))
+    _handles.add(handle)
+    return handle
+
+
+def _locked(handle: Handle, operation: int, patience: float) -> Handle | None:
+    """The handle, with its lock; closed, and None, if somebody else has one that stands in the way."""
+    end = time.monotonic() + patience
+    try:
+        while True:
+            try:
+                fcntl.flock(handle.fd, operation | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    let_go(handle)
+                    return None
+                time.sleep(_PAUSE_SECONDS)
+            else:
+                return handle
+    except BaseException:
+        let_go(handle)
+        raise
+
+
+def _close_inherited() -> None:
+    """In a forked child: closes its copies. Nothing is unlocked, as that would be for the parent, too."""
+    for handle in list(_handles):
+        with contextlib.suppress(OSError):
+            let_go(handle)
+    _handles.clear()
+
+
+os.register_at_fork(after_in_child=_close_inherited)
+
+
+def identity(path: Path | Handle) -> tuple[int, int]:
     """What stays the same while a name means the same directory. Raises ``FileNotFoundError``."""
-    status = os.stat(path)
+    status = os.fstat(path.fd) if isinstance(path, Handle) else os.stat(path)
     return status.st_dev, status.st_ino
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from storax.errors import CheckpointChanged, Corrupt
+from storax.errors import Corrupt
 from storax.store import posix
 from storax.store.budget import WORKERS, Budget, run_all
 from storax.tracing import span
@@ -125,7 +125,6 @@ def read_all(
 
     Raises:
       Corrupt: a file is missing or ends early.
-      CheckpointChanged: its directory is gone.
     """
     groups = list(_grouped(segments)) if on_fault is None else [[segment] for segment in segments]
     inner: list[Report] = []
@@ -316,8 +315,6 @@ def _check_beginning(segment: Segment, fd: int) -> None:
         raise Corrupt(f"{segment.what}: {segment.path} is not the file that was written: it begins otherwise")
 
 
-def _missing(segment: Segment) -> Exception:
-    directory = os.path.dirname(segment.path)
-    if os.path.isdir(directory):
-        return Corrupt(f"{segment.what}: {segment.path} is missing; the checkpoint names it")
-    return CheckpointChanged(f"{directory} was deleted while it was read")
+def _missing(segment: Segment) -> Corrupt:
+    # If the whole checkpoint was deleted or replaced meanwhile, ``unchanged`` finds out.
+    return Corrupt(f"{segment.what}: {segment.path} is missing; the checkpoint names it")

@@ -35,10 +35,16 @@ def _own(sums: Mapping[str, int]) -> int:
 
 
 class SealedDirectory:
-    """The documents of a directory, each checked when it is read if there is a list."""
+    """The documents of a directory, each checked when it is read if there is a list.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+      path: the directory.
+      unsealed: whether to do without the list if it is damaged itself.
+    """
+
+    def __init__(self, path: Path, *, unsealed: bool = False) -> None:
         self.path = path
+        self._unsealed = unsealed
 
     @property
     def is_sealed(self) -> bool:
@@ -80,6 +86,8 @@ class SealedDirectory:
             intact = found["self"] == _own(sums)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             intact = False
+        if not intact and self._unsealed:
+            return None
         if not intact:
             raise Corrupt(f"{path} was damaged: its own checksum does not fit")
         return sums

@@ -212,9 +212,13 @@ class Finding:
 
 
 def examine(directory: Path) -> list[Finding]:
-    """Drafts of dead processes, steps that are not whole, and strays of a run directory."""
-    if not directory.is_dir():
-        raise CheckpointNotFound(f"{directory} is not a directory.")
+    """Drafts of dead processes, steps that are not whole, and strays of a run directory.
+
+    Raises:
+      BadOption: it is one checkpoint, or nothing of a run is in it.
+      CheckpointNotFound: it is no directory.
+    """
+    _refuse_no_run(directory)
     dead = set(commit.leftovers(directory))
     found = []
     for path in sorted(directory.iterdir()):
@@ -230,6 +234,23 @@ def examine(directory: Path) -> list[Finding]:
                 Finding(path, f"a stray: {what} that is no step", "Move it elsewhere, or ignore it.")
             )
     return found
+
+
+def _refuse_no_run(directory: Path) -> None:
+    if is_run(directory):
+        return
+    if layout.is_checkpoint(directory) or (directory.is_file() and directory.name.endswith(SUFFIX)):
+        raise BadOption(f"{directory} is one checkpoint, not a run. Check it: storax verify {directory}")
+    if not directory.is_dir():
+        raise CheckpointNotFound(f"{directory} is not a directory.")
+    there = [path for path in directory.iterdir() if not path.name.startswith(".")]
+    if any(commit.is_draft(path) for path in there):
+        return  # of checkpoints that were saved under names of their own
+    if any(path.name not in _BELONGS for path in there):
+        from storax.survey.folders import what_lies_in
+
+        advice = what_lies_in(directory, "doctor") or "Name the directory that the steps are in."
+        raise BadOption(f"{directory} is not a run: there are no steps in it. {advice}")
 
 
 def _about_draft(path: Path, is_dead: bool) -> Finding:
@@ -253,8 +274,11 @@ def _about_step(path: Path) -> Iterator[Finding]:
         advice = f"Nothing in it can be loaded. Look into it, then: storax rm {path}"
         yield Finding(path, "a step without items", advice, serious=True)
     elif documents.MARKER not in names and any((tree / LIST_NAME).is_file() for tree in (path, *trees)):
-        advice = f"It was copied incompletely or changed by hand. Copy it again, or: storax rm {path}"
-        yield Finding(path, f"a step without {documents.MARKER}", advice, serious=True)
+        advice = (
+            f"Nothing here: a file system needs no marker. A copy in an object store would not count as "
+            f"committed. Whether the rest is whole: storax verify {path}"
+        )
+        yield Finding(path, f"a step without {documents.MARKER}", advice)
     for tree in trees:
         if (tree / documents.TREE_DOCUMENT).is_file() and not _has_arrays(tree):
             advice = f"Its data is gone. Copy it again, or: storax rm {path}"

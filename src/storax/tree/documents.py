@@ -36,7 +36,7 @@ JSON_HANDLER = _HANDLERS + "json_checkpoint_handler.JsonCheckpointHandler"
 # How many uint32 a typed PRNG key of each implementation is.
 PRNG_WIDTHS = {"threefry2x32": 2, "rbg": 4, "unsafe_rbg": 4}
 
-# Where storax keeps what Orbax has no field for: kinds, int keys, tuples.
+# Where storax keeps what Orbax has no field for: kinds, int keys, tuples, weak dtypes.
 _OURS = "storax"
 _OUR_FORMAT = 1
 
@@ -205,6 +205,8 @@ def _our_fields(leaf: Leaf) -> dict[str, Any]:
         fields["byteorder"] = ">"
     if leaf.tied is not None:
         fields["tied"] = leaf.tied
+    if leaf.weak:
+        fields["weak"] = True
     if isinstance(leaf.value, str) and leaf.value != _string(leaf.value):
         fields["text"] = leaf.value  # lone surrogates: TensorStore, so Orbax, refuses a document with them
     if int_keys := [i for i, k in enumerate(leaf.path) if k.kind == "key" and isinstance(k.value, int)]:
@@ -241,7 +243,13 @@ def _parse_leaf(entry: Mapping[str, Any], ours: Mapping[str, Any]) -> Leaf:
         )
     tied = fields.get("tied")
     return Leaf(
-        path, kind, dtype=dtype, byteorder=byteorder, value=value, tied=None if tied is None else str(tied)
+        path,
+        kind,
+        dtype=dtype,
+        byteorder=byteorder,
+        value=value,
+        tied=None if tied is None else str(tied),
+        weak=fields.get("weak") is True,
     )
 
 

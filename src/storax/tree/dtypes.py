@@ -98,6 +98,17 @@ def castable(saved: np.dtype, wanted: np.dtype) -> bool:
     return False
 
 
+def narrows(saved: np.dtype, wanted: np.dtype) -> bool:
+    """Whether some finite numbers of one dtype are infinite (or no number) in the other.
+
+    >>> narrows(np.dtype("float32"), np.dtype("float16")), narrows(np.dtype("float16"), np.dtype("float32"))
+    (True, False)
+    """
+    if _family(saved) not in ("float", "complex") or _family(wanted) not in ("float", "complex"):
+        return False
+    return bool(float(ml_dtypes.finfo(saved).max) > float(ml_dtypes.finfo(wanted).max))
+
+
 def converted(values: np.ndarray, wanted: np.dtype) -> np.ndarray:
     """Values in another dtype; whether that may lose any is the caller's decision."""
     if values.dtype.kind == "c" and wanted.kind != "c":

@@ -35,6 +35,7 @@ class Leaf:
       value: of strings, and of integers that no 64 bits hold.
       nbytes: bytes of the values.
       tied: the name of an earlier leaf that is the same array in memory; it is stored once for both.
+      weak: whether the dtype of a ``jax.Array`` gives way to others, as that of ``jnp.asarray(0.1)`` does.
       name: the leaf's name on disk.
     """
 
@@ -48,6 +49,7 @@ class Leaf:
     value: str | int | None = None
     nbytes: int = 0
     tied: str | None = None
+    weak: bool = False
     name: str = field(init=False)
 
     def __post_init__(self) -> None:

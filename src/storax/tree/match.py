@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from storax.errors import TreeMismatch
 from storax.tree.dtypes import castable, dtype_named
 from storax.tree.leaves import EMPTY, Leaf
-from storax.tree.names import KeyPath, display, leaf_name
+from storax.tree.names import KeyPath, display, leaf_name, spelled
 
 # A message with five thousand lines helps nobody; the error's attributes have them all.
 _MOST_LINES = 20
@@ -29,6 +29,7 @@ def match(
     *,
     where: str,
     unread: Sequence[KeyPath] = (),
+    by_path: bool = False,
     partial: bool = False,
     keep_missing: bool = False,
     cast: bool = False,
@@ -40,7 +41,10 @@ def match(
       wanted: the target's leaves.
       where: the checkpoint, as the message names it.
       unread: key paths that the target marks as not to be read, with all that is below them.
-      partial: leaves that only the checkpoint has are fine.
+      by_path: leaves of one name must have the same keys too: ``a.b`` may be one key, or two. An index
+        and a key of the same text are the same.
+      partial: leaves that only the checkpoint has are fine, and empty containers of the target stand for
+        whatever the checkpoint has there.
       keep_missing: leaves that only the target has are fine, and keep the target's value.
       cast: casts that lose values are fine.
 
@@ -48,11 +52,17 @@ def match(
       TreeMismatch: with every difference.
     """
     by_name = {leaf.name: leaf for leaf in saved}
+    keyed = {_keys(leaf): leaf for leaf in saved} if by_path else {}
     wanted_names = {leaf.name for leaf in wanted}
-    pairs, missing, differ = [], [], []
+    above = _above(saved) if partial and any(leaf.kind in EMPTY for leaf in wanted) else frozenset()
+    pairs, differ = [], []
+    missing: list[Leaf] = []
+    emptied: list[Leaf] = []
     for leaf in wanted:
-        if (found := by_name.get(leaf.name)) is None:
-            missing.append(leaf)
+        if (found := keyed.get(_keys(leaf)) or by_name.get(leaf.name)) is None:
+            (emptied if leaf.kind in EMPTY and _keys(leaf) in above else missing).append(leaf)
+        elif by_path and _keys(found) != _keys(leaf):
+            differ.append((leaf.name, f"saved as {spelled(found.path)}, wanted as {spelled(leaf.path)}"))
         elif difference := _difference(found, leaf, cast):
             differ.append((leaf.name, difference))
         else:
@@ -66,7 +76,17 @@ def match(
     lost = [] if keep_missing else missing
     if extra or lost or differ:
         raise _mismatch(where, extra, lost, differ, by_name)
-    return Match(tuple(pairs), tuple(missing))
+    return Match(tuple(pairs), (*missing, *emptied))
+
+
+def _keys(leaf: Leaf) -> tuple[str, ...]:
+    return tuple(map(str, leaf.path))
+
+
+def _above(leaves: Sequence[Leaf]) -> frozenset[tuple[str, ...]]:
+    """The nodes of a tree that are not leaves."""
+    paths = [_keys(leaf) for leaf in leaves]
+    return frozenset(path[:length] for path in paths for length in range(len(path)))
 
 
 def _is_below(name: str, names: set[str]) -> bool:
@@ -129,10 +149,13 @@ def _mismatch(
         lines += [f"  differ ({len(differ)}):", *_listed([f"{display(n)}: {what}" for n, what in differ])]
     advice = []
     if extra:
-        advice.append("Load only what the target asks for: load(..., partial=True).")
+        advice.append(
+            "Load only what the target asks for: partial=True, in load(...) or StandardRestore(...)."
+        )
     if missing:
         advice.append(
-            "Keep the target's own values where the checkpoint has none: load(..., missing='keep')."
+            "Keep the target's own values where the checkpoint has none: missing='keep', "
+            "in load(...) or StandardRestore(...)."
         )
     if any("lose values" in what for _, what in differ):
         advice.append("Cast all the same: load(..., cast=True).")

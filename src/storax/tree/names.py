@@ -60,7 +60,7 @@ def check_distinct(paths: Iterable[KeyPath]) -> None:
         by_name[leaf_name(path)].append(path)
     clashes = [(name, group) for name, group in by_name.items() if len(group) > 1]
     if clashes:
-        lines = [f"  {display(name)}: " + " and ".join(map(_spelled, group)) for name, group in clashes]
+        lines = [f"  {display(name)}: " + " and ".join(map(spelled, group)) for name, group in clashes]
         raise NameCollision(
             "these leaves would share a name on disk:\n"
             + "\n".join(lines)
@@ -68,5 +68,10 @@ def check_distinct(paths: Iterable[KeyPath]) -> None:
         )
 
 
-def _spelled(path: KeyPath) -> str:
+def spelled(path: KeyPath) -> str:
+    """A key path as Python has it.
+
+    >>> spelled((Key("key", "a"), Key("index", 0)))
+    "tree['a'][0]"
+    """
     return "tree" + "".join(f"[{key.value!r}]" for key in path)

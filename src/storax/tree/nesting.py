@@ -36,19 +36,41 @@ def unflatten(leaves: Sequence[tuple[KeyPath, Any]], tuples: frozenset[str]) -> 
                 f"the tree's document has a leaf at {path_text(path)}, and another one at or above it"
             )
         node[path[-1]] = value
-    return _plain(root, (), tuples)
+    return _plain(root, tuples)
 
 
 class _Node(dict[Key, Any]):
     """A container while a tree is being put together; leaves may be dicts too, but not of this class."""
 
 
-def _plain(node: Mapping[Key, Any], path: KeyPath, tuples: frozenset[str]) -> Any:
-    children = {
-        key: _plain(value, (*path, key), tuples) if isinstance(value, _Node) else value
-        for key, value in node.items()
-    }
+def _plain(root: _Node, tuples: frozenset[str]) -> Any:
+    """The plain containers, made from below: no recursion, as trees may be deeper than Python's stack."""
+    found: list[_Placed] = [(root, None)]
+    for place in found:
+        found += [(child, (key, place)) for key, child in place[0].items() if isinstance(child, _Node)]
+    made: Any = None
+    for node, where in reversed(found):
+        made = _container(node, where, tuples)
+        if where is not None:
+            key, (above, _) = where
+            above[key] = made
+    return made
+
+
+# A node, with the key and the node that it is under; the root is under none.
+_Placed = tuple[_Node, tuple[Key, Any] | None]
+
+
+def _container(children: Mapping[Key, Any], where: tuple[Key, Any] | None, tuples: frozenset[str]) -> Any:
     if all(key.kind == "index" for key in children):
         in_order = [children[key] for key in sorted(children, key=lambda k: int(k.value))]
-        return tuple(in_order) if path_text(path) in tuples else in_order
+        return tuple(in_order) if tuples and path_text(_path(where)) in tuples else in_order
     return {key.value: value for key, value in children.items()}
+
+
+def _path(where: tuple[Key, Any] | None) -> KeyPath:
+    keys = []
+    while where is not None:
+        key, (_, where) = where
+        keys.append(key)
+    return tuple(reversed(keys))
