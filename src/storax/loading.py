@@ -151,15 +151,8 @@ def load(
     with recording(trace, "load", checkpoint=str(directory)), watching(progress, f"loading {directory}"):
         if salvage:
             return unchanged(directory, lambda: _salvaged(directory, target, options))
-        try:
-            tree = unchanged(directory, lambda: _load_items(directory, target, options))
-        except Corrupt as error:
-            error.args = (f"{error} See all that is wrong: storax.verify(path). {_SALVAGE}",)
-            raise
+        tree = unchanged(directory, lambda: _load_items(directory, target, options))
     return (tree, options.report) if report else tree
-
-
-_SALVAGE = "Save the leaves that are whole: load(path, salvage=True)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +192,15 @@ def _load_items(directory: Path, target: Any, options: Options) -> Any:
         return load_transformed(directory, target, options)
     if (tensors := open_safetensors(directory)) is not None:
         return load_opened(tensors, target, options)
+    try:
+        return _load_checkpoint(directory, target, options)
+    except Corrupt as error:
+        advice = "See all that is wrong: storax.verify(path). Save what is whole: load(path, salvage=True)."
+        error.args = (f"{error} {advice}",)
+        raise
+
+
+def _load_checkpoint(directory: Path, target: Any, options: Options) -> Any:
     checkpoint = open_checkpoint(directory)
     if (tree := checkpoint.only_tree) is not None:
         return load_tree(tree, target, options)

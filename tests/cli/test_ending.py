@@ -84,6 +84,7 @@ def test_without_typer_it_says_what_to_install():
     )
     assert done.returncode == 2
     assert "pip install 'storax[cli]'" in done.stderr
+    assert "pip install '.[cli]'" in done.stderr
 
 
 def test_it_completes_in_a_shell():

@@ -38,6 +38,17 @@ def test_ls_shows_what_a_dead_process_left(tmp_path: Path):
     assert "dead draft" in ok("ls", run).out
 
 
+def test_ls_names_the_runs_in_a_directory(tmp_path: Path):
+    for name in ("a", "b"):
+        make_run(tmp_path / "runs" / name)
+    library.save(tmp_path / "runs" / "c", {"w": np.ones(3)})
+    for verb in ("ls", "show", "verify"):
+        done = storax(verb, tmp_path / "runs")
+        assert done.code == 7
+        assert "the runs a, b and the checkpoint c" in done.err
+        assert f"{tmp_path}/runs/a" in done.err
+
+
 def test_ls_lists_a_run_whose_newest_step_has_damaged_documents(tmp_path: Path):
     run = make_run(tmp_path / "run")
     (run / "3" / "_CHECKPOINT_METADATA").write_bytes(b"{")

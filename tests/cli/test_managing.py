@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 from tests.cli.command import FIXTURES, ok, storax
 from tests.cli.runs import leave_draft, make_run
 
@@ -101,3 +102,44 @@ def test_gc_without_a_rule_deletes_nothing(tmp_path: Path):
     assert storax("gc", run, "--yes").code == 2
     assert storax("gc", run, "--keep-best", 1, "--yes").code == 2
     assert len(list(run.iterdir())) == 3
+
+
+def test_doctor_calls_nothing_of_a_checkpoint_a_stray(tmp_path: Path):
+    library.save(tmp_path / "a", {"w": np.ones(3)})
+    library.save_safetensors(tmp_path / "m.safetensors", {"w": np.ones(3)})
+    step = make_run(tmp_path / "run") / "3"
+    for path in (tmp_path / "a", step, step / "default", tmp_path / "m.safetensors"):
+        done = storax("doctor", path)
+        assert done.code == 2
+        assert f"storax verify {path}" in done.err
+        assert "stray" not in done.out + done.err
+
+
+def test_doctor_says_where_the_runs_are(tmp_path: Path):
+    library.save(tmp_path / "one" / "a", {"w": np.ones(3)})
+    assert f"storax verify {tmp_path}/one/a" in storax("doctor", tmp_path / "one").err
+    make_run(tmp_path / "runs" / "b")
+    (tmp_path / "runs" / "notes.txt").write_text("x")
+    done = storax("doctor", tmp_path / "runs")
+    assert (done.code, done.out) == (2, "")
+    assert f"storax doctor {tmp_path}/runs/b" in done.err
+    (tmp_path / "other").mkdir()
+    assert storax("doctor", tmp_path / "other").code == 0  # a run in which nothing was saved yet
+    (tmp_path / "other" / "notes.txt").write_text("x")
+    assert storax("doctor", tmp_path / "other").code == 2
+
+
+def test_doctor_finds_the_drafts_of_checkpoints_that_are_no_steps(tmp_path: Path):
+    draft = commit.begin(tmp_path / "best")
+    commit._let_go(draft)  # as the system does for the dead
+    assert kinds(tmp_path) == {draft.path.name: "a draft of a dead process"}
+
+
+def test_a_step_without_the_marker_is_whole_on_a_file_system(tmp_path: Path):
+    run = make_run(tmp_path / "run")
+    (run / "3" / "commit_success.txt").unlink()
+    (found,) = ok("doctor", run, "--json").json
+    assert found["serious"] is False
+    assert "rm" not in found["advice"].split()
+    assert [step["state"] for step in ok("ls", run, "--json").json] == ["committed"] * 3
+    ok("verify", run / "3")

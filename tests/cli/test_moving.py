@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.cli.command import ok, storax
 from tests.cli.runs import leave_draft, make_run, tree
@@ -29,6 +30,23 @@ def test_a_copy_does_not_take_a_place_that_is_taken(tmp_path: Path):
     assert storax("cp", tmp_path / "a", tmp_path / "b").code == 6
     ok("cp", tmp_path / "a", tmp_path / "b", "--overwrite")
     assert contents(tmp_path / "b") == contents(tmp_path / "a")
+
+
+def test_what_takes_the_place_is_told_with_the_option_to_type(tmp_path: Path):
+    library.save(tmp_path / "a", {"w": np.ones(3, np.float32)})
+    for target in ("b", "c.safetensors"):
+        ok("convert", tmp_path / "a", tmp_path / target)
+        done = storax("convert", tmp_path / "a", tmp_path / target)
+        assert done.code == 6
+        assert "--overwrite" in done.err
+        assert "overwrite=" not in done.err
+        ok("convert", tmp_path / "a", tmp_path / target, "--overwrite")
+    (tmp_path / "spec.json").write_text('{"transforms": []}')
+    done = storax("surgery", tmp_path / "a", tmp_path / "b", "--spec", tmp_path / "spec.json")
+    assert "--overwrite" in done.err
+    assert "overwrite=" not in done.err
+    library.save(tmp_path / "d", tree())
+    assert "--subtree params" in storax("convert", tmp_path / "d", tmp_path / "d.safetensors").err
 
 
 def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -55,3 +55,14 @@ def test_what_does_not_fit_is_said_so(tmp_path: Path):
         (tmp_path / "bad.json").write_text(text)
         assert storax("plan", tmp_path / "bad.json").code == 2, text
     assert storax("plan", tmp_path / "nope").code == 7
+
+
+def test_a_checkpoint_without_a_mesh_asks_for_one(tmp_path: Path):
+    library.save(tmp_path / "a", {"w": np.ones((8, 2), np.float32)})
+    done = storax("plan", tmp_path / "a", "--hosts", 4)
+    assert done.code == 2
+    assert "--mesh data=32 --hosts 4" in done.err
+    assert "0 chips" not in done.err
+    ok("plan", tmp_path / "a", "--mesh", "data=32", "--hosts", 4)
+    (tmp_path / "t.json").write_text(json.dumps({"arrays": {"w": {"shape": [8]}}, "mesh": [4]}))
+    assert storax("plan", tmp_path / "t.json").code == 2

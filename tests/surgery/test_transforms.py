@@ -55,6 +55,13 @@ def test_rules_apply_in_order_and_several_times():
     assert found == {"c.b.x": 1, "c.x": 2}
 
 
+def test_rules_in_a_dict_are_told_as_the_list_to_type():
+    with pytest.raises(BadOption, match=r"Type: rename_by_regex\(\[\('a', 'b'\), \('c', 'd'\)\]\)"):
+        rename_by_regex({"a": "b", "c": "d"})
+    with pytest.raises(BadOption, match="a list of pairs"):
+        rename_by_regex(["ab", "cd", "efg"])
+
+
 def test_renames_that_collide_are_all_named():
     found = problems({"a1": 1, "a2": 2, "b1": 3, "b2": 4}, [rename_by_regex([(r"\d", "")])])
     assert found == [("a", "a1 and a2 would all have this name"), ("b", "b1 and b2 would all have this name")]

@@ -166,6 +166,12 @@ def test_the_run_is_drawn(tab: Any):
     assert len(rows) == 4
     assert "newest" in rows[2]
     assert "dead draft" in rows[3]
+    ends = tab.execute_script(
+        "const svg = document.querySelector('#steps svg'), right = svg.getBoundingClientRect().right;"
+        "return [...svg.querySelectorAll('text')].map((t) => t.getBoundingClientRect().right - right)"
+    )
+    assert len(ends) > 4
+    assert max(ends) <= 0, "a label is cut off at the right"
 
 
 @pytest.mark.parametrize(("width", "dark"), [(390, False), (390, True), (1200, True)])

@@ -14,7 +14,7 @@ def main() -> None:
     except ImportError as error:
         sys.stderr.write(
             f"storax: the command line needs {error.name}, which is not installed. "
-            "Type: pip install 'storax[cli]'\n"
+            "Type: pip install 'storax[cli]', or in a clone of its repository: pip install '.[cli]'\n"
         )
         sys.exit(2)
     # A command lives for a moment; looking for garbage among 100,000 leaves takes half of it.

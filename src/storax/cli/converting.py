@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from storax.cli.options import Checkpoint
+from storax.cli.phrasing import said_for_the_shell
 from storax.cli.printing import counted, manners, say, size
 
 
@@ -42,18 +43,19 @@ def convert(
     from storax.store.paths import resolve
     from storax.survey.run import weigh
 
-    convert_checkpoint(
-        found(source).path,
-        target,
-        to=to,
-        subtree=subtree,
-        dtype=dtype,
-        compression=compression,
-        chunk_bytes=chunk_bytes or MOST_BYTES,
-        max_shard_bytes=max_shard_bytes,
-        overwrite=overwrite,
-        verify=verify,
-        progress=not manners.quiet,
-    )
+    with said_for_the_shell():
+        convert_checkpoint(
+            found(source).path,
+            target,
+            to=to,
+            subtree=subtree,
+            dtype=dtype,
+            compression=compression,
+            chunk_bytes=chunk_bytes or MOST_BYTES,
+            max_shard_bytes=max_shard_bytes,
+            overwrite=overwrite,
+            verify=verify,
+            progress=not manners.quiet,
+        )
     nbytes, files = weigh(resolve(target))
     say(f"{target}: {size(nbytes)} in {counted(files, 'file')}.")

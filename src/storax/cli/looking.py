@@ -33,8 +33,12 @@ def ls(
 
     path = resolve(directory)
     if not run.is_run(path) and not commit.is_draft(path):
+        from storax.errors import CheckpointNotFound
+        from storax.survey.folders import what_lies_in
         from storax.survey.places import find
 
+        if advice := what_lies_in(path, for_runs="storax ls", for_checkpoints="storax ls"):
+            raise CheckpointNotFound(f"{path} is not a run: there are no steps in it. {advice}")
         find(path)  # a checkpoint of any kind; otherwise it says what is there instead
     seen = run.see_run(path) if run.is_run(path) else [run.see_step(path)]
     if json:

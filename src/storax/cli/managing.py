@@ -36,7 +36,7 @@ def doctor(
     """
     from storax.store import commit
     from storax.store.paths import resolve
-    from storax.survey.run import examine
+    from storax.survey.examining import examine
 
     directory = resolve(run)
     findings = examine(directory)

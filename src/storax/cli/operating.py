@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from storax.cli.options import Checkpoint, DryRun, Json
+from storax.cli.phrasing import said_for_the_shell
 from storax.cli.printing import Column, manners, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -48,9 +49,15 @@ def surgery(
     if dry_run:
         _print_explanation(explain(path, transforms=transforms), json)
         return
-    report = rewrite(
-        path, target, transforms=transforms, overwrite=overwrite, verify=verify, progress=not manners.quiet
-    )
+    with said_for_the_shell():
+        report = rewrite(
+            path,
+            target,
+            transforms=transforms,
+            overwrite=overwrite,
+            verify=verify,
+            progress=not manners.quiet,
+        )
     if json:
         print_json(_counts(report))
     say(f"{target}: {report}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -41,16 +42,36 @@ def plan(
     from storax.plan.simulation import simulate
 
     arrays, own_mesh = _tree(tree)
-    found = simulate(
-        arrays, _mesh(mesh) or own_mesh, hosts=hosts, chips_per_host=chips_per_host, writers=writers
-    )
+    devices = _mesh(mesh) or own_mesh
+    _check_hosts(tree, devices, hosts, chips_per_host)
+    found = simulate(arrays, devices, hosts=hosts, chips_per_host=chips_per_host, writers=writers)
     if json:
         print_json(_as_json(found))
     else:
         out(str(found))
 
 
-def _tree(text: str) -> tuple[dict[str, Any] | list[PlannedArray], dict[str, int] | None]:
+def _check_hosts(tree: str, mesh: dict[str, int], hosts: int, chips: int | None) -> None:
+    from storax.errors import BadOption
+
+    devices = math.prod(mesh.values())
+    if hosts * (chips or devices // hosts) == devices:
+        return
+    wanted = hosts * (chips or 8)
+    if not mesh:
+        raise BadOption(
+            f"{tree} has no mesh, so it says nothing of how its arrays lie on {hosts} hosts. "
+            f"Say which mesh, such as {wanted} devices: --mesh data={wanted} --hosts {hosts}"
+        )
+    shown = ", ".join(f"{axis}={size}" for axis, size in mesh.items())
+    most = f"{hosts} hosts" if chips is None else f"{hosts} hosts of {chips} chips"
+    raise BadOption(
+        f"the {devices} devices of the mesh {shown} cannot be shared out among {most}. Change --hosts or "
+        f"--chips-per-host, whose product is the number of devices, or the mesh: --mesh data={wanted}"
+    )
+
+
+def _tree(text: str) -> tuple[dict[str, Any] | list[PlannedArray], dict[str, int]]:
     """The arrays and their mesh, from a JSON file or from a checkpoint's own metadata."""
     import json
 
@@ -76,7 +97,10 @@ def _tree(text: str) -> tuple[dict[str, Any] | list[PlannedArray], dict[str, int
         ]
         if bad:
             raise BadOption(f"{path}: these arrays have no list 'shape': {', '.join(bad[:10])}")
-        return value, None
+        mesh = value.get("mesh") or {}
+        if not isinstance(mesh, dict) or not all(isinstance(size, int) for size in mesh.values()):
+            raise BadOption(f"{path}: 'mesh' is not an object of sizes, such as {{\"data\": 4}}")
+        return value, mesh
     place = found(text)
     return planned(
         leaf.leaf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -37,9 +37,14 @@ class rename_by_regex(Transform):
 
     def __post_init__(self) -> None:
         try:
+            if isinstance(self.rules, (Mapping, str)):
+                raise TypeError
             rules = tuple((str(pattern), str(new)) for pattern, new in self.rules)
         except (TypeError, ValueError):
-            raise BadOption(f"rename_by_regex: rules are pairs (pattern, new), not {self.rules!r}") from None
+            raise BadOption(
+                f"rename_by_regex: rules are a list of pairs (pattern, new), not {self.rules!r}. "
+                f"Type: {_as_list(self.rules)}"
+            ) from None
         object.__setattr__(self, "rules", rules)
         for pattern, _ in rules:
             compiled(self, pattern)
@@ -71,6 +76,12 @@ class rename_by_regex(Transform):
             if not did and self.unmatched == "pass":
                 run.note(self, f"no name matches {pattern.pattern!r}")
         return {new: entries[old[0]] if len(old) == 1 else BROKEN for new, old in became.items()}
+
+
+def _as_list(rules: object) -> str:
+    """What to type instead of rules that are no list of pairs."""
+    pairs = list(rules.items()) if isinstance(rules, Mapping) else [(r"^old\.", "new.")]
+    return f"rename_by_regex({pairs!r})"
 
 
 @dataclass(frozen=True, repr=False)

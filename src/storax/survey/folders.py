@@ -10,10 +10,13 @@ from storax.survey import run
 _MOST_SHOWN = 10
 
 
-def what_lies_in(directory: Path, verb: str) -> str:
-    """Says which runs and checkpoints lie straight in a directory, and what to type; empty if none does.
+def what_lies_in(directory: Path, *, for_runs: str = "", for_checkpoints: str = "") -> str:
+    """Says which runs and checkpoints lie straight in a directory, and how to go on; empty if none does.
 
     It is also empty of a run and of a checkpoint, as what is in them is theirs.
+
+    Args:
+      for_runs, for_checkpoints: what to type before the path of one.
     """
     if not directory.is_dir() or run.is_run(directory) or layout.is_checkpoint(directory):
         return ""
@@ -22,9 +25,13 @@ def what_lies_in(directory: Path, verb: str) -> str:
     checkpoints = [path for path in below if path not in runs and layout.is_checkpoint(path)]
     if not runs and not checkpoints:
         return ""
-    parts = [_named("run", runs)] if runs else []
-    parts += [_named("checkpoint", checkpoints)] if checkpoints else []
-    return f"In it {'lies' if len(runs + checkpoints) == 1 else 'lie'} {' and '.join(parts)}. Type: storax {verb} {(runs or checkpoints)[0]}"
+    named = " and ".join(
+        _named(what, paths) for what, paths in (("run", runs), ("checkpoint", checkpoints)) if paths
+    )
+    command = for_runs if runs else for_checkpoints
+    first = (runs or checkpoints)[0]
+    lies = "lies" if len(runs + checkpoints) == 1 else "lie"
+    return f"In it {lies} {named}. " + (f"Type: {command} {first}" if command else f"Name one: {first}")
 
 
 def _named(what: str, paths: list[Path]) -> str:

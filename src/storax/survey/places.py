@@ -11,7 +11,7 @@ from storax.checkpoint import OpenCheckpoint, load_json, open_checkpoint
 from storax.errors import CheckpointNotFound, ItemNotFound
 from storax.opening import open_safetensors
 from storax.store.paths import resolve
-from storax.survey import run
+from storax.survey import folders, run
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,8 @@ def find(path: str | Path, item: str | None = None) -> Place:
         if item is not None:
             raise ItemNotFound(f"{directory} is safetensors, it has no items.")
         return Place(directory, None, {"": directory}, (), tensors.metadata, None)
+    if advice := folders.what_lies_in(directory):
+        raise CheckpointNotFound(f"{directory} is neither a checkpoint nor a run. {advice}")
     checkpoint = open_checkpoint(directory)
     only = checkpoint.only_tree
     if item is not None and not (checkpoint.bare or item in checkpoint.items):

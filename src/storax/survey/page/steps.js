@@ -38,11 +38,11 @@ function drawSteps(steps, names) {
       made.append(svg("text", { class: "dim", x: X(s.step), y: line + 36, "text-anchor": "middle" }, String(s.step)));
     }
   }
-  names.forEach((name, i) => drawMetric(made, steps, name, X, line + 62 + i * metricHeight, metricHeight - 18, i));
+  names.forEach((name, i) => drawMetric(made, steps, name, X, width, line + 62 + i * metricHeight, metricHeight - 18, i));
   return made;
 }
 
-function drawMetric(made, steps, name, X, top, height, i) {
+function drawMetric(made, steps, name, X, width, top, height, i) {
   const known = steps.filter((s) => typeof s.metrics[name] === "number");
   const values = known.map((s) => s.metrics[name]);
   const low = Math.min(...values), high = Math.max(...values);
@@ -56,7 +56,12 @@ function drawMetric(made, steps, name, X, top, height, i) {
   }
   for (const s of new Set([known[values.indexOf(low)], known[values.indexOf(high)]])) {
     const y = Y(s.metrics[name]);
-    made.append(svg("text", { class: "dim", x: X(s.step) + 7, y: y + (s.metrics[name] === high ? -3 : 11) }, short(s.metrics[name])));
+    const text = short(s.metrics[name]), x = X(s.step);
+    // Beside its point: to the right where there is room for the text, else to the left.
+    const fits = x + 7 + text.length * 8 <= width;
+    made.append(svg("text", {
+      class: "dim", x: fits ? x + 7 : x - 7, y: y + (s.metrics[name] === high ? -3 : 11), "text-anchor": fits ? "start" : "end",
+    }, text));
   }
 }
 
