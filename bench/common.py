@@ -296,7 +296,7 @@ def machine(directory: Path) -> list[str]:
     where = _file_system(directory)
     return [
         f"{_cpu()}, {CORES} cores, {_memory()} memory, load {_load()} at the start",
-        f"{where} at `{directory}`",
+        where,
         f"Python {platform.python_version()}, {', '.join(map(version, packages.split()))}",
         f"{platform.system()} {platform.release()}",
     ]

@@ -13,7 +13,7 @@ from tests.ocdbt import judge
 from storax.ocdbt.index import Index
 from storax.ocdbt.manifest import Manifest, OlderVersions, Version, decode_manifest, decode_version_node
 
-FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures" / "orbax"
+FIXTURES = Path(__file__).parents[1] / "interop" / "fixtures"
 DATABASES = sorted(path.parent for path in FIXTURES.rglob("manifest.ocdbt"))
 
 
@@ -55,7 +55,6 @@ def as_dumped(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-@pytest.mark.skipif(not DATABASES, reason="the fixtures are not here")
 @pytest.mark.parametrize("source", DATABASES, ids=lambda p: str(p.relative_to(FIXTURES)))
 def test_a_database_of_orbax(source: Path, tmp_path: Path) -> None:
     # A copy, since TensorStore may want to lock or write where it reads.
