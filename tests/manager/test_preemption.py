@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import select
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,15 +20,24 @@ from storax.manager import wait_for_new_checkpoint
 TRAINING = Path(__file__).parent / "training.py"
 
 
-def start(directory: Path, how: str) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
-    return subprocess.Popen(
+@contextlib.contextmanager
+def start(directory: Path, how: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The training script; when the block ends it is dead, also after a test that failed."""
+    run = subprocess.Popen(
         [sys.executable, str(TRAINING), str(directory), how],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=environment,
+        env={**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=1"},
         bufsize=0,
     )
+    try:
+        yield run
+    finally:
+        run.kill()
+        run.wait()
+        for pipe in (run.stdout, run.stderr):
+            assert pipe is not None
+            pipe.close()
 
 
 def read_steps(run: subprocess.Popen[bytes], count: int) -> bytes:
@@ -46,7 +57,7 @@ def stop_at_a_random_moment(directory: Path, how: str, seed: int) -> None:
         select.select([], [], [], draw.random() * 0.05)
         run.send_signal(signal.SIGTERM)
         rest, errors = run.communicate(timeout=100)
-    assert run.returncode == 0, errors.decode()
+        assert run.returncode == 0, errors.decode()
     last = int((text + rest).split()[-1])
     mngr = storax.CheckpointManager(directory, options=storax.CheckpointManagerOptions(read_only=True))
     assert mngr.latest_step() == last
@@ -71,8 +82,6 @@ def test_the_last_step_is_there_though_the_run_compiles_until_it_is_killed(tmp_p
         run.send_signal(signal.SIGTERM)
         assert wait_for_new_checkpoint(tmp_path, timeout=60, seconds_to_sleep=0.05) == 5
         assert run.poll() is None  # it still compiles: the step was saved meanwhile
-        run.kill()
-        run.communicate()
     assert int(storax.load(tmp_path / "5")["step"]) == 5
 
 
