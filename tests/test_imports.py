@@ -90,8 +90,8 @@ storax.save, storax.load, storax.CheckpointManager
 spent = time.process_time() - before
 print(json.dumps([spent, sorted(packages()), sorted(set(sys.modules) - modules)]))
 """
-# The limit is 0.15 s on a quiet machine; twice that, as others may compute here too.
-_MOST_SECONDS = 0.3
+# Counts are exact, times are not: 0.15 s here when it is quiet, which bench/startup.py measures.
+_MOST_SECONDS = 2.0
 _MOST_MODULES = 200
 
 

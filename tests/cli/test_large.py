@@ -14,7 +14,8 @@ from tests.cli.command import SOURCE, ok
 import storax
 
 LEAVES = 100_000
-SECONDS = 1.0
+# Ten times what a quiet machine takes: what counts is which modules are imported, tested elsewhere.
+SECONDS = 10.0
 
 
 @pytest.fixture(scope="module")
